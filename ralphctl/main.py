@@ -27,12 +27,12 @@ def main() -> int:
     except KeyboardInterrupt:
         return wire.EXIT_INTERRUPTED
     except BrokenPipeError:
-        _let_stdout_go()
+        output.discard(sys.stdout)
         return _EXIT_BROKEN_PIPE
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
-        _let_stdout_go()
+        output.discard(sys.stdout)
         output.error(RalphdError("no space left on device", why="the output is incomplete", mend="df -h"))
         return RalphdError.exit_code
     return code
@@ -59,10 +59,3 @@ def _run(arguments: list[str]) -> int:
     from ralphctl.cli import root
 
     return root.run(arguments)
-
-
-def _let_stdout_go() -> None:
-    # The interpreter flushes stdout once more at its end and would complain about the closed pipe.
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)

@@ -105,6 +105,12 @@ class NotUndone(RalphdError):
     slug, status, exit_code = "not-undone", 409, 1
 
 
+class NotLandable(RalphdError):
+    """A branch cannot get into the landing queue: there is none, or nothing of it is to land."""
+
+    slug, status, exit_code = "not-landable", 409, 1
+
+
 class WebhookRefused(RalphdError):
     """The webhook cannot work: its address is private, or its secret cannot be read."""
 

@@ -4,17 +4,22 @@ An agent can put a link, a FIFO, a device or an endless file anywhere below its 
 state directory unless it is confined. So nothing here follows a link, blocks, or reads without a bound.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import os
 import stat
-from pathlib import Path
-from typing import Any, BinaryIO
+
+TYPE_CHECKING = False  # typing and pathlib would cost `ralphctl status` its start-up time
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any, BinaryIO
 
 MAX_PEEK_BYTES = 1 << 20
 
 
-def open_plain(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
+def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file, without following a link. Raise OSError, for anything else too.
 
     To be written, it may have no other name: a hard link would change somebody else's file.
@@ -28,7 +33,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY) -> BinaryIO:
     return os.fdopen(fd, "rb" if flags == os.O_RDONLY else "ab")
 
 
-def read_plain(path: Path, most: int) -> bytes:
+def read_plain(path: Path | str, most: int) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes. Raise OSError, also for a larger one."""
     with open_plain(path) as file:
         data = file.read(most + 1)
@@ -37,13 +42,35 @@ def read_plain(path: Path, most: int) -> bytes:
     return data
 
 
-def peek(path: Path) -> dict[str, Any] | None:
+def peek(path: Path | str) -> dict[str, Any] | None:
     """Return the object in a JSON file of any owner, 1 MiB at most; None for anything else."""
     try:
         content = json.loads(read_plain(path, MAX_PEEK_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     return content if isinstance(content, dict) else None
+
+
+def append_whole(path: Path, lines: bytes, *, durable: bool = False) -> None:
+    """Append whole lines to a file that we alone write, all or none. Raise OSError.
+
+    A torn line at the end, of a daemon that died within it, is ended first: it stays for a person to see.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        end = os.fstat(fd).st_size
+        if end and os.pread(fd, 1, end - 1) != b"\n":
+            lines = b"\n" + lines
+        try:
+            if os.write(fd, lines) != len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if durable:
+                os.fsync(fd)
+        except OSError:
+            os.ftruncate(fd, end)
+            raise
+    finally:
+        os.close(fd)
 
 
 def status_of(path: Path) -> os.stat_result | None:

@@ -2,7 +2,17 @@
 
 from collections.abc import Iterator
 
-from ralphd.config.keys import AGENT, FLAGS, NOT_BUILT, SECTIONS, USER_FILE_ONLY, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.keys import (
+    ACCOUNT,
+    AGENT,
+    FLAGS,
+    NOT_BUILT,
+    SECTIONS,
+    USER_FILE_ONLY,
+    WEBHOOKS,
+    ConfigKey,
+    keys_of,
+)
 from ralphd.config.layers import variable_of
 from ralphd.config.specs import A_YEAR_S
 from ralphd.config.values import in_words, toml_value
@@ -42,9 +52,12 @@ SAYS = {
     "regent": "How it is supervised.",
     "agents": "The agents of the built-in loop, and their time limits.",
     AGENT: "One agent: differences from its defaults. A new name defines an agent.",
+    ACCOUNT: "One login of an agent, a member of the pool as `AGENT@NAME`: see [quota](quota.md).",
     "retry": "Waits after failures and limits.",
     "phases": "Attempts that plan, implement, review and address.",
     "git": "The repository: pushes, pulls, repairs.",
+    "worktree": "The worktrees that `ralphctl start --worktree` makes.",
+    "landing": "How branches of ralphs get onto the target: see [landing](landing.md).",
     "sandbox": "What separates a run, and each agent of the built-in loop, from other processes.",
     "logs": "How much output is kept.",
     "limits": "Memory, processes and CPU of runs, and when a start waits.",
@@ -52,8 +65,20 @@ SAYS = {
     "notify": "Alerts for people.",
 }
 ORDER = [
-    *("project", "ralph", "regent", "agents", AGENT, "retry", "phases", "git", "sandbox", "logs"),
-    *("limits", WEBHOOKS, "notify"),
+    *(
+        "project",
+        "ralph",
+        "regent",
+        "agents",
+        AGENT,
+        ACCOUNT,
+        "retry",
+        "phases",
+        "git",
+        "worktree",
+        "landing",
+    ),
+    *("sandbox", "logs", "limits", WEBHOOKS, "notify"),
 ]
 HEAD = "| key | type | default | purpose | also set by |\n| --- | --- | --- | --- | --- |"
 FLAG_OF = {path: flag for flag, path in FLAGS.items()}
@@ -61,7 +86,7 @@ FLAG_OF = {path: flag for flag, path in FLAGS.items()}
 
 def configuration_page() -> str:
     """The text of ``docs/configuration.md``."""
-    assert set(ORDER) == {*SECTIONS, AGENT, WEBHOOKS}
+    assert set(ORDER) == {*filter(keys_of, SECTIONS), AGENT, ACCOUNT, WEBHOOKS}
     return "\n".join([INTRODUCTION, *(_section(section) for section in ORDER)])
 
 

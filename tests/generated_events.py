@@ -19,6 +19,7 @@ def _told(when: str, data: str = "", at_times: str = "") -> Told:
     return Told(when, tuple(data.split()), tuple(at_times.split()))
 
 
+_LANDING = "message target number ralph branch head state why tries commit undoes queued_at ended_at"
 _JUDGED = "iteration task verdict why commits reverted"
 
 TOLD: Mapping[str, Told] = {
@@ -102,8 +103,14 @@ TOLD: Mapping[str, Told] = {
     "sandbox.degraded": _told(
         "a run has no sandbox although `[sandbox] level` is `auto`; once per reason", "message level reason"
     ),
+    "landing.queued": _told("a branch is in the landing queue, or waits for you there", _LANDING),
+    "landing.testing": _told("a branch is merged, and its tests run", f"{_LANDING} test_run"),
+    "landing.landed": _told("the target has a branch", f"{_LANDING} tail"),
+    "landing.refused": _told("a branch conflicts, or its tests fail", f"{_LANDING} tail"),
     "guard.blocked": _told(
-        "commits were not judged, or a run left something half done", "message", f"{_JUDGED} refs tests"
+        "commits were not judged, a run left something half done, or a branch of a remote lost commits",
+        "message",
+        f"{_JUDGED} refs tests number undo",
     ),
     "agent.exhausted": _told(
         "an agent is not used until `until`, or until a person acts", "message agent reason until"
@@ -113,6 +120,11 @@ TOLD: Mapping[str, Told] = {
         " such event, at most one a minute",
         "message action count by",
     ),
+    "quota.limited": _told(
+        "an attempt of a built-in loop met a limit of its account, and no other one starts until then",
+        "message account agent until met_by",
+    ),
+    "quota.open": _told("a probe after the reset was answered", "message account agent"),
     "agent.returned": _told("the agent is used again", "message agent"),
     "wait.started": _told("nothing runs until `until`, or a run reported that it waits", "until", "message"),
     "wait.ended": _told("the wait is over", at_times="message by"),

@@ -15,6 +15,13 @@ Json = Mapping[str, Any]
 MEANINGS: Mapping[str, str] = {
     "allow_private": "also private and loopback addresses, if the user's own file allows it",
     "body format": "what is sent: the event, or a text for Slack or an ntfy topic",
+    "body branch": "of a worktree, by default `ralph/NAME`; to land: instead of the branch of the ralph",
+    "body ralph": "a ralph of the repository",
+    "body number": "the number of the landing; default: the last one",
+    "body tasks": "ids of the task list: only these are done; default: all",
+    "from_ref": "the revision at which the branch begins; default: HEAD of the directory's branch",
+    "count": "this number of ralphs, each in a worktree, which share the task list",
+    "keep": "first save commits and files under `refs/ralph/trees/NAME`",
     "command": "program and arguments, without a shell; empty: the command of the configuration",
     "cursor": "continue after this place of an earlier reply; `tail` is ignored",
     "directory": "the working directory, an absolute path",

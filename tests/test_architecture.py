@@ -99,7 +99,6 @@ PERMITTED = {
     "notify/client.py": "opens without blocking, and checks the descriptor",
     "process/lock.py": "below /proc",
     "loop/workdir_files.py": "opens without links and without blocking, and checks the descriptor",
-    "process/log/log.py": "opened to be appended to, with O_NOFOLLOW",
     "process/log/segments.py": "a segment, without links and without blocking",
     "process/machine.py": "/etc/localtime",
     "process/rundir.py": "the lock of a run, and files that it creates",

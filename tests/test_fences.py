@@ -56,16 +56,25 @@ def elsewhere(fence: Fence) -> str:
     return "" if other else "no test runs it: a `console` block is typed"
 
 
+USERS_OWN = "# ~/.config/ralph/config.toml\n"
+
+
 def toml(fence: Fence, home: Path) -> str:
     """A configuration without a fault or a key that does nothing; or data that opens with its version."""
     if fence.text.startswith("version = "):
         tomllib.loads(fence.text)  # what it says of an agent is read by the tests of agents
         return ""
-    (home / "ralph.toml").write_text(fence.text)
+    is_users_own = fence.text.startswith(USERS_OWN)
+    path = home / ".config" / "ralph" / "config.toml" if is_users_own else home / "ralph.toml"
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_text(fence.text)
+    path.chmod(0o600)
     try:
         found = load(home, environ={"HOME": str(home)})
     except ConfigFaults as faults:
         return str(faults)
+    finally:
+        path.unlink()
     return f"has no effect: {found.not_built_yet()}" if found.not_built_yet() else ""
 
 

@@ -27,7 +27,7 @@ PARTS = {
 }  # fmt: skip
 """The sections, tasks, stories and lists of the five sources, and into how many parts each falls."""
 
-RULES = {"P": 6, "S": 9, "F": 6, "E": 5, "C": 4, "G": 3, "H": 6, "L": 15, "K": 4, "R": 9}
+RULES = {"P": 6, "S": 9, "F": 6, "E": 5, "C": 4, "G": 3, "H": 6, "L": 15, "K": 4, "R": 9, "Q": 6}
 
 
 def lines() -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import pkgutil
@@ -14,8 +15,7 @@ from click.shell_completion import CompletionItem
 
 from ralphctl.cli import completers
 from ralphctl.cli.completers import META_SOCKET
-from ralphctl.cli.overview import OPTIONS, sections
-from ralphctl.cli.overview import CommandEntry as CommandEntry  # with the rest, for groups of commands
+from ralphctl.cli.overview import OPTIONS, CommandEntry, sections
 from ralphctl.client import discovery
 from ralphd.errors import UsageError, WithinRun
 
@@ -25,12 +25,9 @@ if TYPE_CHECKING:
 _JSON = "ralphctl.json"
 
 
-def _remember(key: str) -> Any:
-    def remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
-        if value:
-            context.meta[key] = value
-
-    return remember
+def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    if value:
+        context.meta[f"ralphctl.{parameter.name}"] = value
 
 
 def _go(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -43,9 +40,9 @@ def _common_options() -> list[click.Parameter]:
     return [
         click.Option(["-C", "directory_"], metavar="DIR", expose_value=False, is_eager=True, callback=_go,
                      shell_complete=completers.directories, help=OPTIONS["-C DIR"]),
-        click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember(META_SOCKET),
+        click.Option(["--socket"], metavar="PATH", expose_value=False, callback=_remember,
                      shell_complete=completers.files, help=OPTIONS["--socket PATH"]),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember(_JSON),
+        click.Option(["--json"], is_flag=True, expose_value=False, callback=_remember,
                      help=OPTIONS["--json"]),
     ]  # fmt: skip
 
@@ -159,6 +156,13 @@ def printed_as_json(reply: Reply) -> bool:
     """Print the reply as it came if ``--json`` was given, and return whether it was."""
     if wants_json() and reply.body:
         click.echo(reply.body.decode().rstrip("\n"))
+    return wants_json()
+
+
+def printed_json(value: object, **options: Any) -> bool:
+    """Print ``value`` as JSON if ``--json`` was given, and return whether it was."""
+    if wants_json():
+        click.echo(json.dumps(value, **options))
     return wants_json()
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,8 @@ def ralphs(context: Context, parameter: Parameter, incomplete: str) -> list[str]
 
 def webhooks(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Complete a webhook's name, explained by its address."""
-    try:
-        hooks = _answer(context, "/webhooks")["webhooks"]
-    except RalphdError:
-        return []
-    items = (CompletionItem(hook["name"], help=hook["where"]) for hook in hooks)
-    return [item for item in items if item.value.startswith(incomplete)]
+    hooks = _listed(context, "/webhooks", "webhooks")
+    return _fitting(incomplete, ((hook["name"], hook["where"]) for hook in hooks))
 
 
 def keys(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
@@ -65,14 +62,9 @@ def values(context: Context, parameter: Parameter, incomplete: str) -> list[str]
 
 def deliveries(context: Context, parameter: Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Complete the number of a delivery, explained by its event and webhook."""
-    try:
-        found = _answer(context, "/deliveries?limit=100")["deliveries"]
-    except RalphdError:
-        return []
-    items = (
-        CompletionItem(str(each["id"]), help=f"{each['event']['type']}, {each['name']}") for each in found
-    )
-    return [item for item in items if item.value.startswith(incomplete)]
+    found = _listed(context, "/deliveries?limit=100", "deliveries")
+    explained = ((str(each["id"]), f"{each['event']['type']}, {each['name']}") for each in found)
+    return _fitting(incomplete, explained)
 
 
 def ralphs_or_iterations(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
@@ -118,8 +110,20 @@ def directories(context: Context, parameter: Parameter, incomplete: str) -> list
     return [CompletionItem(incomplete, type="dir")]
 
 
+def _fitting(incomplete: str, explained: Iterable[tuple[str, str]]) -> list[CompletionItem[str]]:
+    return [CompletionItem(word, help=help) for word, help in explained if word.startswith(incomplete)]
+
+
+def _listed(context: Context, path: str, key: str) -> list[Any]:
+    """Return the list in the daemon's answer; empty without a daemon."""
+    try:
+        return list(_answer(context, path)[key])
+    except RalphdError:
+        return []
+
+
 def _answer(context: Context, path: str) -> Any:
     from ralphctl.client import transport
 
     sockets = discovery.candidates(context.meta.get(META_SOCKET), os.environ, discovery.here())
-    return json.loads(transport.request(sockets, "GET", path, timeout_s=_LIMIT_S))
+    return json.loads(transport.get(sockets, path, timeout_s=_LIMIT_S))

@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ralphctl.client import discovery
 from ralphctl.format.humanize import count
@@ -145,12 +145,9 @@ def _request(query: StatusQuery, target: str, directory: str) -> bytes:
 
     if not is_loaded:
         del sys.modules["ssl"]
-    return transport.request(
-        discovery.candidates(query.socket, os.environ, directory),
-        "GET",
-        target + ("?resources=1" if query.resources else ""),
-        on_slow=None if query.short else slow_notice("ralphd to answer", transport.ANSWER_LIMIT_S),
-    )
+    sockets = discovery.candidates(query.socket, os.environ, directory)
+    on_slow = None if query.short else slow_notice("ralphd to answer", transport.ANSWER_LIMIT_S)
+    return transport.get(sockets, target + ("?resources=1" if query.resources else ""), on_slow=on_slow)
 
 
 def _print_lines(query: StatusQuery, views: Sequence[View]) -> None:
@@ -175,10 +172,8 @@ def _page(query: StatusQuery, views: Sequence[View], mine: View | None, *, is_of
 
     view = mine or views[0]
     directory, reported = str(view.get("directory") or "/"), view.get("checkpoint")
-    checkpoint: Mapping[str, Any] | None = offline.checkpoint(directory)
+    checkpoint = checkpoint_text.fuller(reported, offline.checkpoint(directory))
     fault = "" if isinstance(reported, dict) else offline.checkpoint_fault(directory)
-    if isinstance(reported, dict):
-        checkpoint = checkpoint_text.fuller(reported, checkpoint)
     step = _offline_step(view) if is_offline else None
     text = status_text.ralph(
         view, now, checkpoint=checkpoint, checkpoint_fault=fault, colour=colour, step=step, columns=width

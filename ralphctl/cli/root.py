@@ -27,7 +27,6 @@ cli = _Root(
     "ralphctl",
     table=overview.TABLE,
     epilog=overview.EXIT_CODES,
-    no_args_is_help=False,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     callback=_help_without_a_command,

@@ -16,9 +16,12 @@ from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
 from ralphctl.offline.state import none_works_in
 from ralphd.errors import UnknownRalph
+from ralphd.unix_http import UnixConnection
 
 # A start waits for its command to be executed, which the daemon bounds at 10 s.
 _CHANGE_LIMIT_S = 60.0
+# A start in a worktree waits for `[ralph] setup`, which has the time limit of the tests.
+_SETUP_LIMIT_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +65,6 @@ class Client:
         """Where the socket may be, best first, looked up at each access until the client sticks to one."""
         return [self._path] if self._path else self._find()
 
-    def _connected(self, path: str) -> None:
-        if self._sticks:
-            self._path = path
-
     def status(self, *, resources: bool = False) -> Reply:
         """Return the daemon and all its ralphs."""
         return self._get("/status" + ("?resources=1" if resources else ""))
@@ -103,7 +102,8 @@ class Client:
         """Request ``start, stop, restart, pause, resume, skip-wait, reload, undo`` or ``ack``; or add to
         ``tasks`` or ``notes``.
         """
-        return self._call("POST", f"/ralphs/{name}/{action}", words or {})
+        limit_s = _SETUP_LIMIT_S if action == "start" else _CHANGE_LIMIT_S
+        return self._call("POST", f"/ralphs/{name}/{action}", words or {}, limit_s=limit_s)
 
     def remove_task(self, name: str, id: str) -> Reply:
         """Remove an added task of a ralph, or a pending note by its number."""
@@ -112,6 +112,18 @@ class Client:
     def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
         """Deliver a report of a ralph's run; its reply comes within ``limit_s`` seconds."""
         return self._call("POST", f"/ralphs/{name}/reports", report, limit_s=limit_s)
+
+    def start_in_worktrees(self, words: Mapping[str, object]) -> Reply:
+        """Start ralphs in new worktrees; the reply comes when their setup has ended."""
+        return self._call("POST", "/trees", words, limit_s=_SETUP_LIMIT_S)
+
+    def trees(self) -> Reply:
+        """Return every worktree."""
+        return self._get("/trees")
+
+    def remove_tree(self, name: str, *, keep: bool) -> Reply:
+        """Remove a worktree; ``keep``: save what is in it first."""
+        return self._call("DELETE", f"/trees/{name}" + ("?keep=1" if keep else ""), None)
 
     def explain(self, name: str) -> Reply:
         """Return why the Regent last acted on a ralph."""
@@ -128,6 +140,22 @@ class Client:
     def forget(self, name: str) -> Reply:
         """Forget a ralph that does not run."""
         return self._call("DELETE", f"/ralphs/{name}", None)
+
+    def landing(self) -> Reply:
+        """Return the landing queues."""
+        return self._get("/landing")
+
+    def land(self, name: str, branch: str | None) -> Reply:
+        """Queue the branch of a ralph, or another one, to land."""
+        return self._call("POST", "/landing", {"ralph": name, "branch": branch})
+
+    def undo_landing(self, name: str, number: int | None) -> Reply:
+        """Queue the revert of a landing in the repository of a ralph."""
+        return self._call("POST", "/landing/undo", {"ralph": name, "number": number})
+
+    def quota(self) -> Reply:
+        """Return the accounts of the agents: limits, windows, who waits."""
+        return self._get("/quota")
 
     def webhooks(self) -> Reply:
         """Return every webhook, wherever it is configured."""
@@ -182,14 +210,17 @@ class Client:
     ) -> Reply:
         given = None if words is None else json.dumps(words)
         on_slow = slow_notice("ralphd to answer", limit_s) if self._reports_waits else None
-        body = transport.request(self.paths, method, path, given, timeout_s=limit_s, on_slow=on_slow,
-                                 on_connect=self._connected)  # fmt: skip
-        return Reply(body)
+        with transport.exchange(self._connect(limit_s), method, path, given, on_slow=on_slow) as response:
+            return Reply(response.read())
+
+    def _connect(self, limit_s: float) -> UnixConnection:
+        connection = transport.connect(self.paths, timeout_s=limit_s)
+        if self._sticks:
+            self._path = connection.path
+        return connection
 
     def _parts(self, path: str) -> Iterator[bytes]:
-        with transport.exchange(
-            self.paths, "GET", path, timeout_s=_CHANGE_LIMIT_S, on_connect=self._connected
-        ) as response:
+        with transport.exchange(self._connect(_CHANGE_LIMIT_S), "GET", path) as response:
             while part := response.read1(1 << 16):
                 yield part
 

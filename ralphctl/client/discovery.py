@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import BadName, DirectoryUnusable
+from ralphd.plain_files import open_plain
 
 TYPE_CHECKING = False  # typing would cost `status` its start-up time
 if TYPE_CHECKING:
@@ -34,41 +35,23 @@ def build_socket(environ: Mapping[str, str], directory: str) -> str | None:
     homes = offline.build_directories(environ)
     for above in offline.upward(directory) if homes else ():
         for home in homes:
-            if home.endswith(offline.build_digest(above)) and _is_held(os.path.join(home, "lock")):
+            if home.endswith(offline.build_digest(above)) and offline.is_held(os.path.join(home, "lock")):
                 return os.path.join(home, "ralphd.sock")
         if lock_owner(above):  # another daemon works here: a build further up does not know this directory
             return None
     return None
 
 
-def _is_held(lock: str) -> bool:
-    try:
-        return offline.is_flocked(os.lstat(lock).st_ino)
-    except OSError:
-        return False
-
-
-def lock_owner_above(directory: str) -> str | None:
-    """Return the socket that the live ``.ralph/lock`` here or in the nearest directory above names."""
-    return next(filter(None, map(lock_owner, offline.upward(directory))), None)
-
-
 def lock_owner(directory: str) -> str | None:
     """Return the socket that the live ``.ralph/lock`` of this very directory names."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(os.path.join(directory, ".ralph", "lock"), flags)
-    except OSError:
+        with open_plain(os.path.join(directory, ".ralph", "lock")) as file:
+            about = os.fstat(file.fileno())
+            if about.st_uid not in (os.geteuid(), 0) or not offline.is_flocked(about.st_ino):
+                return None
+            content = json.loads(file.read(_LOCK_BYTES))
+    except (OSError, ValueError, RecursionError):
         return None
-    try:
-        about = os.fstat(descriptor)
-        if about.st_uid not in (os.geteuid(), 0) or not offline.is_flocked(about.st_ino):
-            return None
-        content = json.loads(os.read(descriptor, _LOCK_BYTES))
-    except (OSError, ValueError):
-        return None
-    finally:
-        os.close(descriptor)
     socket = content.get("socket") if isinstance(content, dict) else None
     return socket if isinstance(socket, str) and os.path.isabs(socket) else None
 

@@ -25,44 +25,26 @@ from ralphd.unix_http import BadReply, CutOff, Reply, UnixConnection
 
 ANSWER_LIMIT_S = 10.0
 _QUIET_S = 1.0
+OnSlow = Callable[[], None] | None
 
 
-def request(
-    paths: Sequence[str],
-    method: str,
-    target: str,
-    body: str | None = None,
-    *,
-    timeout_s: float = ANSWER_LIMIT_S,
-    on_slow: Callable[[], None] | None = None,
-    on_connect: Callable[[str], None] = lambda path: None,
+def get(
+    paths: Sequence[str], target: str, *, timeout_s: float = ANSWER_LIMIT_S, on_slow: OnSlow = None
 ) -> bytes:
-    """Return the body of the reply. Raise as ``exchange`` does."""
-    with exchange(
-        paths, method, target, body, timeout_s=timeout_s, on_slow=on_slow, on_connect=on_connect
-    ) as response:
+    """Return the body of the reply to a GET request. Raise as ``connect`` and ``exchange`` do."""
+    with exchange(connect(paths, timeout_s=timeout_s), "GET", target, on_slow=on_slow) as response:
         return response.read()
 
 
 @contextmanager
 def exchange(
-    paths: Sequence[str],
-    method: str,
-    target: str,
-    body: str | None = None,
-    *,
-    timeout_s: float = ANSWER_LIMIT_S,
-    on_slow: Callable[[], None] | None = None,
-    on_connect: Callable[[str], None] = lambda path: None,
+    connection: UnixConnection, method: str, target: str, body: str | None = None, *, on_slow: OnSlow = None
 ) -> Iterator[Reply]:
     """Yield the response to one request; the connection ends with the block.
 
-    ``on_slow`` is called once if the reply takes longer than a second, ``on_connect`` with the socket's path.
-    Raise as ``connect`` does, DaemonNotRunning if the daemon ends meanwhile, and the RalphdError that its
-    problem document names if it refuses.
+    ``on_slow`` is called once if the reply takes longer than a second. Raise DaemonNotRunning if the daemon
+    ends meanwhile, and the RalphdError that its problem document names if it refuses.
     """
-    connection = connect(paths, timeout_s=timeout_s)
-    on_connect(connection.path)
     headers = {"Accept": "application/json"}
     if body is not None:
         headers["Content-Type"] = "application/json"
@@ -75,7 +57,7 @@ def exchange(
                 raise error_of(response.status, response.read())
             yield response
     except TimeoutError:
-        raise _silent(connection.path, timeout_s) from None
+        raise _silent(connection) from None
     except CutOff as fault:
         raise _went_away("the reply was cut short") from fault
     except BadReply as fault:
@@ -100,7 +82,7 @@ def connect(paths: Sequence[str], *, timeout_s: float = ANSWER_LIMIT_S) -> UnixC
         try:
             connection.connect()
         except (TimeoutError, BlockingIOError):
-            raise _silent(path, timeout_s) from None
+            raise _silent(connection) from None
         except OSError as fault:
             tried.append(f"{path}: {_in_words(fault)}")
         else:
@@ -123,21 +105,15 @@ def _check_peer(connection: UnixConnection) -> None:
 
 
 def _in_words(fault: OSError) -> str:
-    match fault.errno:
-        case errno.ENOENT | errno.ENOTDIR:
-            return "nothing is there"
-        case errno.ECONNREFUSED:
-            return "nobody listens"
-        case _:
-            return fault.strerror or str(fault) or type(fault).__name__
+    if fault.errno in (errno.ENOENT, errno.ENOTDIR):
+        return "nothing is there"
+    is_refused = fault.errno == errno.ECONNREFUSED
+    return "nobody listens" if is_refused else fault.strerror or str(fault) or type(fault).__name__
 
 
-def _silent(path: str, timeout_s: float) -> DaemonBusy:
-    return DaemonBusy(
-        f"ralphd did not answer within {timeout_s:g} s",
-        why=f"it listens at {path}",
-        mend="ralphctl regent logs",
-    )
+def _silent(connection: UnixConnection) -> DaemonBusy:
+    what = f"ralphd did not answer within {connection.timeout_s:g} s"
+    return DaemonBusy(what, why=f"it listens at {connection.path}", mend="ralphctl regent logs")
 
 
 def _went_away(why: str) -> DaemonNotRunning:

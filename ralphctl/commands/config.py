@@ -36,7 +36,6 @@ config = LazyGroup(
         "schema": CommandEntry("config:schema", "Print the JSON Schema of ralph.toml, for editors."),
     },
     help="Show, check and change the configuration of a directory.",
-    no_args_is_help=True,
 )
 
 

@@ -16,10 +16,10 @@ from ralphctl.cli.click_ext import (
     limit_option,
     name_and_number,
     printed_as_json,
+    printed_json,
     ralph_command,
     refuse_within_run,
     the_ralph,
-    wants_json,
 )
 from ralphctl.client import transport
 from ralphctl.client.discovery import here
@@ -63,8 +63,7 @@ def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
     known_as, judged, repairs = on_disk
     away = "no daemon is running" if isinstance(fault, DaemonNotRunning) else "no daemon works here"
     message(f"{away}; verdicts kept on disk:")
-    if wants_json():
-        print(json.dumps({"verdicts": judged, "repairs": repairs}))
+    if printed_json({"verdicts": judged, "repairs": repairs}):
         return
     if not judged:
         click.echo(f"{known_as}: no verdicts are recorded; only a daemon knows whether the guard is on")
@@ -108,8 +107,7 @@ def undo(words: tuple[str, ...], repair: bool) -> None:
         undone = client.ask(name, "undo", {"repair": number or 0} if repair else {"iteration": number}).value
     except (DaemonNotRunning, UnknownRalph) as fault:
         undone = _undone_alone(name, f"r{number or 0}" if repair else number, fault)
-    if wants_json():
-        click.echo(json.dumps(undone))
+    if printed_json(undone):
         return
     click.echo("\n".join(gate_text.undone_lines(undone)))
     view = undone["ralph"]

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ralphctl.cli import suggest
-from ralphctl.cli.click_ext import ralph_command, the_client, the_ralph, time_option, wants_json
+from ralphctl.cli.click_ext import printed_json, ralph_command, the_client, the_ralph, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
 from ralphctl.format.event_text import event_words
@@ -23,7 +23,6 @@ from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 from ralphd.wire import EVENT_TYPES
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from ralphctl.client.client import Client
 
@@ -129,8 +128,7 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
         if not (found := [each for each in kept if each["which"] == which]):
             raise UsageError(f"no explanation is kept for {which!r}", mend=f"ralphctl explain {name} --list")
         shown, state = found[0], ""
-    if wants_json():
-        print(json.dumps(shown))
+    if printed_json(shown):
         return
     width, colour = columns(sys.stdout), has_colour(sys.stdout)
     click.echo(explanation.page(name, shown, now, state=state, columns=width, colour=colour))

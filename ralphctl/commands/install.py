@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 import subprocess
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, refuse_within_run, wants_json
+from ralphctl.cli.click_ext import CommonCommand, printed_json, refuse_within_run
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice, message, note
@@ -115,9 +114,7 @@ def _tell_installed(
     name = account or pwd.getpwuid(os.getuid()).pw_name
     linger = None if service.is_system else service_lingers(name)
     pid = service.main_pid()
-    if wants_json():
-        told = {"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)}
-        click.echo(json.dumps(told))
+    if printed_json({"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)}):
         return
     click.echo(f"ralphd runs as a service (pid {pid}): {path}")
     if kept is not None:
@@ -183,9 +180,7 @@ def uninstall(system: bool, force: bool) -> None:
 
 
 def _tell_removed(path: Path, kept: Path | None, state: str, *, is_system: bool) -> None:
-    if wants_json():
-        told = {"unit": str(path), "kept": kept and str(kept), "state_directory": state}
-        click.echo(json.dumps(told))
+    if printed_json({"unit": str(path), "kept": kept and str(kept), "state_directory": state}):
         return
     click.echo(f"removed the service: {path}")
     if kept is not None:

@@ -1,6 +1,5 @@
 """show and diff: one iteration on one page, and its changes as git shows them. They read files."""
 
-import json
 import os
 import sys
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, name_and_number, wants_json
+from ralphctl.cli.click_ext import CommonCommand, name_and_number, printed_json
 from ralphctl.client.discovery import here
 from ralphctl.format.output import columns, has_colour
 from ralphd.errors import NotFound
@@ -35,8 +34,7 @@ def show(words: tuple[str, ...]) -> None:
     name, number = name_and_number(words, "show", _NUMBERS)
     source = read.choose_one(name, here(), os.environ)
     facts = iteration.find(source, number)
-    if wants_json():
-        click.echo(json.dumps({"name": source.name, **facts.end, "verdict": facts.verdict or None}))
+    if printed_json({"name": source.name, **facts.end, "verdict": facts.verdict or None}):
         return
     commits = diff.commit_range(Path(source.directory), facts.commits)
     changed = diff.stat(Path(source.directory), commits) if commits else []

@@ -173,7 +173,6 @@ notify = LazyGroup(
     help="Report from a script that a ralph runs to the daemon that supervises it.",
     epilog="Exit codes: 0 delivered, 1 refused, 2 usage or outside of a run, 3 not delivered in time, 4 the "
     "ralph was removed; iteration-finished --wait: 0 continue, 10 stop, 75 pause. heartbeat: 0 or 2.",
-    no_args_is_help=True,
 )
 
 _wait_help = "Try for S seconds while the daemon is away (10; 60 with --wait)."

@@ -48,7 +48,6 @@ regent = LazyGroup(
         "uninstall": CommandEntry("install:uninstall", "Remove the systemd service; data is kept."),
     },
     help="Manage the ralphd daemon.",
-    no_args_is_help=True,
 )
 
 

@@ -16,6 +16,8 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, refuse_within_run, socket_given, the_client, wants_json
 from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
+from ralphctl.client.waiting import is_settled
+from ralphctl.commands import trees
 from ralphctl.commands.control import tell_view
 from ralphctl.format import state_text
 from ralphctl.format.output import clean, message, note
@@ -131,7 +133,8 @@ def _environment() -> dict[str, str]:
 @click.command(
     cls=WithCommand,
     options_metavar="[OPTIONS]",
-    epilog="Every option with a value except --name and --branch can also be set in ralph.toml.",
+    epilog="Every option with a value except --name, --branch and those for worktrees can also be set in"
+    " ralph.toml.",
 )
 @click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]",
                 shell_complete=completers.ralphs_and_directories)  # fmt: skip
@@ -140,6 +143,7 @@ def _environment() -> dict[str, str]:
 @click.option("--branch", metavar="BRANCH", help="Commit to BRANCH; created if it does not exist.")
 @click.option("--replace", "may_replace", is_flag=True, help="Replace the known command of this directory.")
 @click.option("--no-autostart", is_flag=True, help="Do not start the daemon if none is running.")
+@trees.worktree_options
 @loop_options
 @click.pass_context
 def start(
@@ -154,6 +158,7 @@ def start(
       ralphctl start                            this directory: its ralph.toml, or as last time
       ralphctl start NAME                       a known ralph again
       ralphctl start --branch night             commit to the branch night
+      ralphctl start --worktree fix --count 3   three ralphs, each in a worktree, share the task list
 
     Commits go to the current branch, or to BRANCH. A checkpoint left in the middle of an iteration is shown
     first: resume or discard it. Without a terminal it is resumed.
@@ -163,7 +168,13 @@ def start(
     if name is not None:
         discovery.check_name(name)
     client = the_client()
+    worktree = trees.worktree_asked(keys, branch, name)
     order = _Order(directory, command, name, flags_of(keys))
+    if worktree is not None:
+        if not no_autostart:
+            daemon.ensure(client, socket_given(), tell=message)
+        body = registration(str(order.directory), command, None, order.flags, resume=wish)
+        return trees.start_in_worktrees(client, body, worktree)
     before = _views(client, no_autostart)
     _settle_replacement(order, before, may_replace=may_replace)
     wish = _settled_wish(order, before, wish)
@@ -238,7 +249,7 @@ class _Order:
             return next((view for view in views if view["name"] == self.where), None)
         here = self.in_directory(views)
         if self.command is not None:  # the same command is registered again: the environment may be another
-            return here if here and here["command"] == self.command and _runs(here) else None
+            return here if here and here["command"] == self.command and not is_settled(here) else None
         if here is not None:
             # An agent is the built-in loop's: a ralph with a command of its own becomes one with that loop.
             return None if here["command"] and "agent" in self.flags else here
@@ -251,10 +262,6 @@ class _Order:
         return shlex.join(["ralphctl", "start", "--replace", *words, "--", *(self.command or ())])
 
 
-def _runs(view: dict[str, Any]) -> bool:
-    return view["state"] not in wire.SETTLED_STATES
-
-
 def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_replace: bool) -> None:
     """Ask before another command replaces the known one. Raise AlreadyRunning, UsageError, StartDeclined."""
     view = order.replaces(views)
@@ -262,7 +269,7 @@ def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_repla
         return
     name, new = view["name"], clean(shlex.join(order.command or ()))
     old = clean(shlex.join(view["command"] or ())) or "the built-in loop"
-    if _runs(view):
+    if not is_settled(view):
         refuse_within_run()
         mend = f"ralphctl stop {name}, then {order.replacing()}"
         raise AlreadyRunning(f"{name} is running here, with {old}", mend=mend)
@@ -280,7 +287,7 @@ def _on_branch(order: _Order, views: list[dict[str, Any]], branch: str) -> Abstr
     from ralphctl.setup.detect import on_branch
 
     view = order.known(views) or order.in_directory(views)
-    if view is not None and _runs(view):
+    if view is not None and not is_settled(view):
         refuse_within_run()
         mend = f"ralphctl stop {view['name']}, then start it with --branch"
         raise AlreadyRunning(f"{view['name']} is running: its branch stays as it is", mend=mend)
@@ -308,7 +315,7 @@ def _settled_wish(order: _Order, views: list[dict[str, Any]], wish: bool | None)
         if saved is not None and not checkpoint.runs_built_in(directory, order.flags):
             tell_ignored(wish, "changes nothing: ralph.toml has a command")
             return None
-    elif view["command"] or view["state"] not in wire.SETTLED_STATES:
+    elif view["command"] or not is_settled(view):
         why = "it has a command of its own" if view["command"] else "it is already running"
         tell_ignored(wish, f"changes nothing: {why}")
         return None

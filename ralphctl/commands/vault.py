@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -12,7 +11,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, printed_json, wants_json
 from ralphctl.cli.overview import CommandEntry
 from ralphctl.format.humanize import ago
 from ralphctl.format.output import clean, has_colour, message, wrapped_table
@@ -38,7 +37,6 @@ vault = LazyGroup(
       ralphctl vault restore ~/project
       ralphctl vault restore ~/project --to /tmp/project
     """,
-    no_args_is_help=True,
 )
 
 
@@ -48,8 +46,7 @@ def list_() -> None:
     from ralphctl.offline.vault import listed
 
     vaults = listed(os.environ)
-    if wants_json():
-        click.echo(json.dumps({"vaults": vaults}))
+    if printed_json({"vaults": vaults}):
         return
     rows = [_HEADS, *map(_row, vaults)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -90,8 +87,7 @@ def restore(directory: Path | None, to: Path | None, name: str | None, yes: bool
         message("nothing was restored")
         return wire.EXIT_FAILED
     done = copies.carry_out(plan, os.environ)
-    if wants_json():
-        click.echo(json.dumps(done))
+    if printed_json(done):
         return wire.EXIT_OK
     lines = [f"restored {clean(each)}" for each in ([done["git"]] if done["git"] else []) + done["files"]]
     lines += [f"the earlier git directory is in {clean(done['left'])}"] if done["left"] else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -18,6 +17,7 @@ from ralphctl.cli.click_ext import (
     LazyGroup,
     limit_option,
     printed_as_json,
+    printed_json,
     the_client,
     wants_json,
 )
@@ -52,7 +52,6 @@ webhooks = LazyGroup(
       ralphctl webhooks add --format ntfy --name phone https://ntfy.sh/TOPIC
       ralphctl webhooks test phone
     """,
-    no_args_is_help=True,
 )
 
 
@@ -73,9 +72,7 @@ def show(key: str) -> None:
     hook = next((each for each in every if key in (each["name"], each["id"])), None)
     if hook is None:
         raise NotFound(f"there is no webhook {clean(key[:40])!r}", mend="ralphctl webhooks list")
-    if wants_json():
-        click.echo(json.dumps(hook, ensure_ascii=False))
-    else:
+    if not printed_json(hook, ensure_ascii=False):
         _print([hook], webhook_text.hook_lines, "")
 
 

@@ -14,6 +14,7 @@ from ralphctl.format.humanize import count
 from ralphctl.offline.processes import ProgramOutput, ask
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Cli, LaunchSpec
+from ralphd.agents.identity import with_account
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME
 from ralphd.errors import RalphdError
@@ -45,7 +46,8 @@ def agent_checks(configuration: Configuration, environ: Mapping[str, str], limit
     checks: list[Check] = []
     try:
         for name in (*wanted, *(name for name in known.KNOWN if name not in aliases)):
-            agent = known.agent_of(name, known.spec_of(name, named), outside=environ)
+            spec = with_account(name, known.spec_of(name, named), configuration.accounts.named)
+            agent = known.agent_of(name, spec, outside=environ)
             if name in wanted or known.missing_program(agent, environ) is None:
                 checks += _checks_of(agent, wanted[0] if wanted else "", environ, limit_s)
     except RalphdError as fault:

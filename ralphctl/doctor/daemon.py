@@ -48,7 +48,7 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
     """Check the daemon that a command in ``directory`` would reach."""
     paths = discovery.candidates(socket, environ, directory)
     try:
-        status = json.loads(transport.request(paths, "GET", "/status", timeout_s=limit_s))
+        status = json.loads(transport.get(paths, "/status", timeout_s=limit_s))
         version, pid = str(status["version"]), int(status["daemon"]["pid"])
     except DaemonNotRunning:
         return _no_daemon(environ)
@@ -91,7 +91,7 @@ def working_directory(directory: Path) -> CheckResult:
         return failed(f"{directory} is not writable: no ralph can work here", f"ls -ld {directory}")
     if not is_flocked(directory.stat().st_ino):
         return ok(f"{directory}, no ralph is working here")
-    socket = discovery.lock_owner_above(str(directory))
+    socket = next(filter(None, map(discovery.lock_owner, offline.upward(str(directory)))), None)
     return ok(f"{directory}, a ralph is working here" + (f" (daemon: {socket})" if socket else ""))
 
 
@@ -181,7 +181,7 @@ def ralph_directory(directory: Path) -> Results:
         text = f"{path} is not a directory; ralphd needs it for its copies of state files"
         return failed(text, f"mv {path} {path}.old")
     ignore = path / ".gitignore"
-    if b"*" not in (offline.read_bytes(str(ignore)) or b"").split():
+    if b"*" not in (offline.read_bytes(ignore) or b"").split():
         text = f"{ignore} does not exclude this directory from git"
         return warning(text, f"echo '*' > {shlex.quote(str(ignore))}")
     return _access_fault(path) or ok(f"{path}, ignored by git")

@@ -35,6 +35,7 @@ _WAITS = {
     "iteration_pause": "between two iterations",
     "restart": 'for its next run (restart = "always")',
     "resources": "for free memory, disk space or a place (max_running)",
+    "schedule": "for the next time in its schedule",
     "restart_limit": "because of too many restarts within an hour",
     "usage_limit": "for the agent's usage limit to reset",
     "rate_limit": "for the agent's rate limit to pass",

@@ -63,6 +63,21 @@ def columns(stream: TextIO) -> int | None:
         return None
 
 
+def is_foreground(descriptor: int, *, otherwise: bool = False) -> bool:
+    """Return whether we are in front on a terminal; ``otherwise`` if it does not control us."""
+    try:
+        return os.tcgetpgrp(descriptor) == os.getpgrp()
+    except OSError:
+        return otherwise
+
+
+def discard(stream: TextIO) -> None:
+    """Lead what is written to ``stream`` nowhere: the interpreter flushes it once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
 def paint(text: str, colour: str, *, on: bool) -> str:
     """Return ``text`` in ``colour``, an SGR code, if ``on``."""
     return f"\x1b[{colour}m{text}\x1b[0m" if on else text

@@ -69,7 +69,7 @@ def _wait_reason(view: View) -> str:
         limit = part(part(view, "seen"), "limit")
         return f"{clean(limit.get('agent'))}: {clean(limit.get('name') or 'usage limit')} (seen in output)"
     own = clean(wait.get("reason") or "unknown").strip()
-    if own == "resources" and view.get("message"):
+    if own in ("resources", "schedule") and view.get("message"):
         return clean(view["message"])
     if own in overview.LIMITS:
         return humanize.pause_words(own)

@@ -135,7 +135,7 @@ class Foreground(LiveView):
     def _stop(self) -> None:
         with suppress(RalphdError):  # it is ending, or has ended: `_end` sees that
             try:
-                transport.request([self._daemon.socket], "GET", "/ready", timeout_s=_ANSWER_S)
+                transport.get([self._daemon.socket], "/ready", timeout_s=_ANSWER_S)
             except DaemonBusy:
                 self.say("its ralphd does not answer; Ctrl-C again ends everything anyway")
             self.client.ask(self.name, "stop")

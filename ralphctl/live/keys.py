@@ -20,7 +20,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from ralphctl.client.client import Client
-from ralphctl.format.output import clean
+from ralphctl.format.output import clean, is_foreground
 from ralphctl.live.screen import wait_left
 from ralphd.errors import RalphdError
 
@@ -84,7 +84,7 @@ class Keyboard:
     @property
     def is_ours(self) -> bool:
         """True while keys that are typed come to us."""
-        return self._saved is not None and self._in_foreground()
+        return self._saved is not None and is_foreground(self.fd)
 
     def look(self) -> bool:
         """Take the terminal if it has become ours. Return whether it is.
@@ -105,14 +105,8 @@ class Keyboard:
             self.is_usable, self._saved = False, None
         return _SEQUENCES.sub(b"", typed)
 
-    def _in_foreground(self) -> bool:
-        try:
-            return os.tcgetpgrp(self.fd) == os.getpgrp()
-        except OSError:
-            return False
-
     def _take(self) -> None:
-        if not self._in_foreground():
+        if not is_foreground(self.fd):
             return
         with suppress(termios.error):
             if self._saved is None:
@@ -125,7 +119,7 @@ class Keyboard:
             termios.tcsetattr(self.fd, termios.TCSANOW, ours)
 
     def _give_back(self) -> None:
-        if self._saved is not None and self._in_foreground():
+        if self._saved is not None and is_foreground(self.fd):
             with suppress(termios.error):
                 termios.tcsetattr(self.fd, termios.TCSANOW, self._saved)
             self._saved = None
@@ -240,8 +234,7 @@ class Controls:
         self.question = Question(text, "SyY", self._stop_now, "not stopped")
 
     def _stop_now(self, view: View) -> None:
-        done = f"stopping {self._name}; at once: ralphctl stop --now {self._name}"
-        self._request("stop", done=done)
+        self._request("stop", done=f"stopping {self._name}; at once: ralphctl stop --now {self._name}")
 
     def _pause(self, view: View) -> None:
         if "pause" in (self._pending, self._requested_in(view)):

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from ralphctl.format.event_text import event_words
 from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import clock, duration, moment
+from ralphctl.format.humanize import clock, duration, moment, part
 from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
 from ralphd.overview import LIMITS
@@ -108,8 +108,7 @@ def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
 
 
 def _checkpoint(view: View, now: float) -> str:
-    checkpoint = view.get("checkpoint")
-    saved = moment(checkpoint.get("created_at")) if isinstance(checkpoint, dict) else None
+    saved = moment(part(view, "checkpoint").get("created_at"))
     return "no checkpoint" if saved is None else f"checkpoint saved ({clock(saved, now)})"
 
 

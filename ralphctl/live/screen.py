@@ -19,7 +19,7 @@ from typing import Any
 
 from ralphctl.format.humanize import clock, duration, moment, wait_words
 from ralphctl.format.log_text import LogPrinter
-from ralphctl.format.output import clean, has_colour, message
+from ralphctl.format.output import clean, discard, has_colour, is_foreground, message
 from ralphctl.format.state_text import wait_of
 from ralphd.errors import RalphdError
 
@@ -167,7 +167,7 @@ class Screen:
     def _draw(self) -> None:
         if self._region is NOTHING or not self._printer.is_at_line_start or self.is_resting:
             return
-        if _in_front():
+        if is_foreground(sys.stdout.fileno(), otherwise=True):
             self._write(self._region.text)
             self._drawn = self._region
 
@@ -209,13 +209,6 @@ class Screen:
                 self._complain(fault.strerror or str(fault))
 
 
-def _in_front() -> bool:
-    try:
-        return os.tcgetpgrp(sys.stdout.fileno()) == os.getpgrp()
-    except OSError:  # not the terminal that we are controlled by
-        return True
-
-
 def have_streams() -> None:
     """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed (``>&-``).
 
@@ -235,9 +228,7 @@ def let_go_of_stderr() -> None:
     try:
         sys.stderr.flush()
     except OSError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stderr.fileno())
-        os.close(nowhere)
+        discard(sys.stderr)
 
 
 # --- the present wait, as a countdown ---
@@ -253,18 +244,16 @@ def wait_ends_at(view: Mapping[str, Any]) -> float | None:
 
 
 def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> list[str]:
-    """Return the present wait with the time that is left, in three lengths, the longest first."""
+    """Return the present wait with the time that is left, in four lengths, the longest first.
+
+    In the last one the time comes first: the reason may be cut off.
+    """
     left, ends = wait_left(view, now), wait_ends_at(view)
     if not left or ends is None:
         return []
     text, key = f"waiting {_reason(view)}: {left} left", ", s: skip" if has_keys else ""
-    return [f"{text} (until {clock(ends, now)}){key}", text + key, text]
-
-
-def shortest_countdown(view: Mapping[str, Any], now: float) -> str:
-    """Return the time that is left, then the reason, which may be cut off; empty without a wait."""
-    left = wait_left(view, now)
-    return f"{left} left: waiting {_reason(view)}" if left else ""
+    shortest = f"{left} left: waiting {_reason(view)}"
+    return [f"{text} (until {clock(ends, now)}){key}", text + key, text, shortest]
 
 
 def wait_left(view: Mapping[str, Any], now: float) -> str:

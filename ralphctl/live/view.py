@@ -397,10 +397,8 @@ def _task(view: View, context: RegionContext, room: int) -> str:
 
 
 def _wait(view: View, context: RegionContext, now: float, room: int) -> str:
-    for text in screen.countdown_lines(view, now, has_keys=context.has_keys):
-        if cells(text) <= room:
-            return text
-    return cut(screen.shortest_countdown(view, now), room)
+    texts = screen.countdown_lines(view, now, has_keys=context.has_keys)
+    return next((text for text in texts if cells(text) <= room), cut(texts[-1], room) if texts else "")
 
 
 def cut(text: str, room: int) -> str:

@@ -21,11 +21,11 @@ import click
 
 from ralphctl.format import checkpoint_text
 from ralphctl.format.humanize import moment
-from ralphctl.format.output import BOLD, DIM, clean, has_colour, message, paint
-from ralphctl.offline import state as offline
+from ralphctl.format.output import BOLD, DIM, clean, has_colour, is_foreground, message, paint
 from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
 from ralphd import wire
 from ralphd.errors import NewerState, RalphdError, UsageError
+from ralphd.plain_files import peek
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def checked(path: Path, directory: Path) -> SavedCheckpoint:
     """Read and verify the checkpoint at ``path``, which exists."""
     from ralphd.store.checkpoint import CheckpointManager
 
-    held = offline.read_file(str(path))
+    held = peek(path)
     if held is None:
         return SavedCheckpoint(path, {}, "it is damaged: not a file with one JSON object")
     version = held.get("version")
@@ -152,10 +152,7 @@ def can_ask() -> bool:
     """Return whether a person can answer: this is the foreground of a terminal to read and to write."""
     if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return False
-    try:
-        return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
-    except OSError:
-        return False
+    return is_foreground(sys.stdin.fileno())
 
 
 def _settle_unusable(saved: SavedCheckpoint, wish: bool | None, command: str) -> bool | None:

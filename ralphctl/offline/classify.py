@@ -14,7 +14,7 @@ from ralphctl.format.humanize import clock, duration
 from ralphd.agents.agent import Agent, General
 from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
 from ralphd.agents.patterns import patterns_of
-from ralphd.agents.reading import MAX_LINE_CHARS
+from ralphd.agents.reading import MAX_LINE_CHARS, record, table
 from ralphd.config.configuration import load
 from ralphd.config.specs import AgentSpec
 from ralphd.config.values import did_you_mean
@@ -53,8 +53,7 @@ def judged(
     """
     lines = _lines(log)
     head = list(islice(lines, _GUESSED_FROM))
-    name = agent or _guessed(head)
-    known = _agent(name, environ, directory)
+    known = _agent(agent or _guessed(head), environ, directory)
     return finding_of(chain(head, lines), known, code=code, stream=stream, now=now, zone=local_zone())
 
 
@@ -104,14 +103,14 @@ def json_of(finding: Classification, now: float) -> str:
     """Return a finding as JSON: ``kind, reset_at, wait_seconds, rule, why``."""
     reset = finding.reset
     reset_at = datetime.fromtimestamp(reset.until, UTC) if reset else None
-    record: dict[str, Any] = {
+    found: dict[str, Any] = {
         "kind": finding.kind or "ok",
         "reset_at": reset_at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if reset_at else None,
         "wait_seconds": round(max(0.0, reset.until - now), 3) if reset else None,
         "rule": finding.rule,
         "why": finding.why,
     }
-    return json.dumps(record, indent=2, ensure_ascii=False)
+    return json.dumps(found, indent=2, ensure_ascii=False)
 
 
 def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
@@ -191,11 +190,5 @@ def _guessed(head: Iterable[str]) -> str:
 
 
 def _event(line: str) -> str | None:
-    if not line.startswith("{"):
-        return None
-    try:
-        data = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    event = data.get("type") if isinstance(data, dict) else None
+    event = table(record(line) if line.startswith("{") else None).get("type")
     return event if isinstance(event, str) else None

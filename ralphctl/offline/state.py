@@ -8,20 +8,17 @@ Agents can write to ``.ralph/``, so every value is checked and left out if it do
 # ruff: noqa: PTH118, PTH119, PTH120, PTH123, PTH208
 from __future__ import annotations
 
-import json
 import os
-import stat
 
 from ralphd import overview, wire
 from ralphd.errors import UnknownRalph
+from ralphd.plain_files import MAX_PEEK_BYTES, peek, read_plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Any
-
-_MOST_BYTES = 1 << 20
 
 
 def is_flocked(inode: int) -> bool:
@@ -32,6 +29,14 @@ def is_flocked(inode: int) -> bool:
             return any("FLOCK" in line and f":{inode} " in line for line in locks)
     except OSError:
         return True
+
+
+def is_held(lock: str | Path) -> bool:
+    """Return whether any process holds the lock file ``lock``; False if nothing is there."""
+    try:
+        return is_flocked(os.lstat(lock).st_ino)
+    except OSError:
+        return False
 
 
 def upward(directory: str) -> Iterator[str]:
@@ -56,7 +61,7 @@ def last_view(directory: str) -> dict[str, Any] | None:
     A ``regent-state.json`` with only the six keys of the file's first version counts, its state then follows
     from its pid; so does a checkpoint alone, left by a loop that was started by hand.
     """
-    saved = _read(directory, "regent-state.json")
+    saved = peek(os.path.join(directory, ".ralph", "regent-state.json"))
     return _view_of_checkpoint(directory) if saved is None else view_of(saved, directory)
 
 
@@ -165,7 +170,7 @@ def home(view: dict[str, Any], environ: Mapping[str, str]) -> str | None:
 def _home_in(state_directory: str, view: dict[str, Any]) -> str | None:
     """Return the ralph's home in a state directory, if the run in ``view`` was its last."""
     home = os.path.join(state_directory, "ralphs", str(view["name"]))
-    saved = read_file(os.path.join(home, "regent-state.json"))
+    saved = peek(os.path.join(home, "regent-state.json"))
     return home if saved and saved.get("run_id") and saved["run_id"] == view.get("run_id") else None
 
 
@@ -177,7 +182,7 @@ def task_position(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
     task = view.get("task")
     if not isinstance(task, dict) or not (kept := home(dict(view), environ)):
         return None
-    file = (read_file(os.path.join(kept, "loop.json")) or {}).get("list_file")
+    file = (peek(os.path.join(kept, "loop.json")) or {}).get("list_file")
     if not isinstance(file, str) or (data := read_bytes(os.path.join(view["directory"], file))) is None:
         return None
     from ralphd.core.plan import parse
@@ -188,20 +193,14 @@ def task_position(view: Mapping[str, Any], environ: Mapping[str, str]) -> tuple[
 
 def stored_views(environ: Mapping[str, str]) -> Iterator[tuple[bool, dict[str, Any]]]:
     """Yield each ralph in the state directory: whether a build left it, and its last view."""
-    state = wire.state_directory(environ)
-    builds = [(True, kept) for kept in build_directories(environ)]
-    homes = [
-        (is_build, os.path.join(kept, "ralphs", name))
-        for is_build, kept in [(False, state), *builds]
-        for name in _names(os.path.join(kept, "ralphs"))
-    ]
-    for is_build, home in homes:
-        definition = read_file(os.path.join(home, "ralph.json")) or {}
-        if isinstance(directory := definition.get("directory"), str):
-            saved = read_file(os.path.join(home, "regent-state.json")) or {}
-            view = view_of(saved, directory) | {"name": os.path.basename(home)}
-            kept = {key: definition[key] for key in ("command", "goal") if key in definition}
-            yield is_build, view | kept
+    for is_build, state in enumerate((wire.state_directory(environ), *build_directories(environ))):
+        for home in _below(os.path.join(state, "ralphs")):
+            definition = peek(os.path.join(home, "ralph.json")) or {}
+            if isinstance(directory := definition.get("directory"), str):
+                saved = peek(os.path.join(home, "regent-state.json")) or {}
+                view = view_of(saved, directory) | {"name": os.path.basename(home)}
+                kept = {key: definition[key] for key in ("command", "goal") if key in definition}
+                yield is_build > 0, view | kept
 
 
 def none_works_in(directory: str, names: Iterable[str]) -> UnknownRalph:
@@ -211,9 +210,10 @@ def none_works_in(directory: str, names: Iterable[str]) -> UnknownRalph:
     return UnknownRalph(f"no ralph works in {directory}", why=why, mend="ralphctl status --all")
 
 
-def _names(directory: str) -> list[str]:
+def _below(directory: str) -> list[str]:
+    """Return the paths of all that is in ``directory``, by name."""
     try:
-        return sorted(os.listdir(directory))
+        return [os.path.join(directory, name) for name in sorted(os.listdir(directory))]
     except OSError:
         return []
 
@@ -256,8 +256,7 @@ def build_digest(real: str) -> str:
 
 def build_directories(environ: Mapping[str, str]) -> list[str]:
     """Return the state directories of all builds."""
-    builds = os.path.join(wire.state_directory(environ), "build")
-    return [os.path.join(builds, name) for name in _names(builds)]
+    return _below(os.path.join(wire.state_directory(environ), "build"))
 
 
 def build_homes(state_directory: Path) -> list[Path]:
@@ -267,7 +266,7 @@ def build_homes(state_directory: Path) -> list[Path]:
 
 def last_build_command(state_directory: Path) -> list[str]:
     """Return the command of the last build there; empty for the built-in loop, and for no build."""
-    saved = [read_file(str(home / "ralph.json")) for home in build_homes(state_directory)]
+    saved = [peek(str(home / "ralph.json")) for home in build_homes(state_directory)]
     command: object = next((each["command"] for each in saved if each and "command" in each), [])
     return [str(word) for word in command] if isinstance(command, list) else []
 
@@ -278,7 +277,7 @@ CHECKPOINT_FILE = "checkpoint.json"
 
 
 def checkpoint(directory: str) -> dict[str, Any] | None:
-    return _read(directory, CHECKPOINT_FILE)
+    return peek(os.path.join(directory, ".ralph", CHECKPOINT_FILE))
 
 
 def checkpoint_fault(directory: str) -> str:
@@ -286,7 +285,7 @@ def checkpoint_fault(directory: str) -> str:
     path = os.path.join(directory, ".ralph", CHECKPOINT_FILE)
     if not os.path.lexists(path):
         return ""
-    saved = read_file(path)
+    saved = peek(path)
     if saved is None:
         return f"damaged, left unchanged: {path}"
     version = saved.get("version")
@@ -295,32 +294,20 @@ def checkpoint_fault(directory: str) -> str:
     return ""
 
 
-def _read(directory: str, name: str) -> dict[str, Any] | None:
-    return read_file(os.path.join(directory, ".ralph", name))
-
-
-def read_file(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in a regular file of 1 MiB at most; None for anything else, or if missing."""
-    try:
-        saved = json.loads(read_bytes(path) or b"")
-    except (ValueError, RecursionError):
-        return None
-    return saved if isinstance(saved, dict) else None
-
-
-def read_bytes(path: str) -> bytes | None:
+def read_bytes(path: str | Path) -> bytes | None:
     """Return the content of a regular file of 1 MiB at most; None for anything else, or if missing."""
     try:
-        # O_NONBLOCK: a FIFO put in its place must not hang `status`.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        return read_plain(path, MAX_PEEK_BYTES)
     except (OSError, ValueError):
         return None
-    try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
-            return None
-        return os.read(descriptor, _MOST_BYTES)
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+
+
+def quota_views(environ: Mapping[str, str], now: float) -> list[dict[str, Any]]:
+    """Return the accounts of the agents from the files, as the daemon shows them."""
+    from pathlib import Path
+
+    from ralphd.core.quota.clock import view_of
+    from ralphd.store.shared.quota import QuotaFiles, quota_directory
+
+    files = QuotaFiles(quota_directory(Path(wire.state_directory(environ))))
+    return [view_of(clock, now) for clock in files.clocks()]

@@ -24,6 +24,7 @@ from ralphd.core.loop.inbox import ADDED, Inbox, Sent
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.time import rfc3339
 from ralphd.errors import UnknownRalph
+from ralphd.plain_files import peek
 
 GIT_LIMIT_S: Final = 5.0
 MOST_COMMITS: Final = 2000
@@ -200,7 +201,7 @@ def _task_state(record: View, *, is_ticked: bool, is_used_up: bool) -> str:
 
 
 def _file(path: Path) -> dict[str, Any]:
-    return offline.read_file(str(path)) or {}
+    return peek(path) or {}
 
 
 # --- git --------------------------------------------------------------------------------------------------

@@ -29,11 +29,12 @@ def page(report: RalphReport, now: float) -> ReportPage:
     begun = [task for task in summary.tasks if task.done_at is None and task.id is not None]
     length = duration(summary.until - summary.since)
     known = {failure.why for failure in summary.failures}  # their section has the whole text
+    weakened = [PageItem(_judged(each, clean(each.verdict), now)) for each in summary.weakened]
     sections = (
         _section("Done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
         _section("Started, not done", [_worked_on(task, now, known) for task in begun], report),
         _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
-        _section("Weakened tests", [_weakened(each, now) for each in summary.weakened], report),
+        _section("Weakened tests", weakened, report),
         _section("Repaired", [_repaired(each, now) for each in summary.repairs], report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
         _section("Failures", list(_failures(report, now)), report),
@@ -249,10 +250,6 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
     else:
         way_back = f"to restore it: {typed(f'ralphctl undo {source.name}{number}')}"
     return PageItem(_judged(revert, "reverted", now), tuple(map(clean, revert.tail)), (way_back,))
-
-
-def _weakened(weakened: model.ReportWeakened, now: float) -> PageItem:
-    return PageItem(_judged(weakened, clean(weakened.verdict), now))
 
 
 def _judged(judged: ReportRevert | model.ReportWeakened, became: str, now: float) -> str:

@@ -19,7 +19,7 @@ from ralphctl.client import discovery, transport
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice
 from ralphctl.offline import processes
-from ralphctl.offline.state import is_flocked
+from ralphctl.offline.state import is_held
 from ralphctl.service import systemd
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryBusy, RalphdError, ShuttingDown
@@ -237,7 +237,7 @@ class PrivateDaemon:
 
     def _tidy(self) -> None:
         """Remove the socket of a killed daemon, unless the lock shows that the next one listens there."""
-        if self._pid and not _is_held(self.directory / "lock"):
+        if self._pid and not is_held(self.directory / "lock"):
             Path(self.socket).unlink(missing_ok=True)
         if self.pidfd >= 0:
             os.close(self.pidfd)
@@ -253,7 +253,7 @@ class PrivateDaemon:
 def is_ready(socket: str) -> bool:
     """Return whether a daemon there accepts requests, and is not ending."""
     try:
-        transport.request([socket], "GET", "/ready")
+        transport.get([socket], "/ready")
         return True
     except RalphdError:
         return False
@@ -265,7 +265,7 @@ def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[s
     Raise DirectoryBusy if it is not ending, StartFailed if that takes too long.
     """
     socket, began, ready_since, reported = str(directory / "ralphd.sock"), time.monotonic(), None, False
-    while _is_held(directory / "lock"):
+    while is_held(directory / "lock"):
         now = time.monotonic()
         ready_since = (ready_since or now) if is_ready(socket) else None
         if ready_since is not None and now - ready_since > LIVES_AFTER_S:
@@ -308,10 +308,3 @@ def refuse_if_supervised(directory: str, own_socket: str) -> None:
             why="only one ralph may work in a directory",
             mend=f"ralphctl logs -f {name}  (to watch it)\nralphctl stop {name}, then ralphctl build",
         )
-
-
-def _is_held(lock: Path) -> bool:
-    try:
-        return is_flocked(lock.stat().st_ino)
-    except OSError:  # nothing is there, or nothing can be
-        return False

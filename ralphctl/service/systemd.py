@@ -84,9 +84,8 @@ class SystemdService:
     def state_directory(self, unit: str, environ: Mapping[str, str]) -> str:
         """Return the state directory that the text of a unit sets."""
         directory = units.value_of(unit, "RALPHD_STATE_DIR") or "%h/.local/state/ralphd"
-        return (
-            directory.replace("%S", "/var/lib") if self.is_system else directory.replace("%h", _home(environ))
-        )
+        specifier, meant = ("%S", "/var/lib") if self.is_system else ("%h", _home(environ))
+        return directory.replace(specifier, meant)
 
     def check_there(self) -> None:
         """Raise NoSystemd unless systemd answers."""

@@ -1,4 +1,4 @@
-"""The text of the systemd units: those that are installed, and the files below ``systemd/``.
+"""The text of the systemd units from their templates: those that are installed, and those in ``systemd/``.
 
 The last line of a unit is the checksum of the others. It distinguishes a unit that was edited by hand from
 one of an earlier version.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from ralphd.errors import UsageError
 
@@ -36,112 +37,32 @@ class Installation:
 PACKAGED = Installation(command=("/usr/bin/ralphd",))
 """As in the files below ``systemd/``, for packagers."""
 
-_HEAD = """\
-# {title}
-# Written by `{writer}`, which overwrites changes. Make yours with
-#   {edit}
-"""
-_UNIT = """
-[Unit]
-Description=ralphd, the Regent: supervises coding-agent loops
-# A supervisor does not give up.
-StartLimitIntervalSec=0
-"""
-_SERVICE = """
-[Service]
-Type=notify
-NotifyAccess=main
-ExecStart={command}
-ExecReload=/bin/kill -HUP $MAINPID
-
-# The runs continue while the daemon is replaced: each has its own shim, and the next daemon adopts them.
-# A stop is different: at SIGTERM the daemon stops every run, and ends when none is left.
-KillMode=process
-RestartKillSignal=SIGUSR2
-Restart=always
-RestartSec=1
-# 75: another ralphd owns the state directory. 78: a unit is wrong. A retry helps with neither.
-RestartPreventExitStatus=75 78
-TimeoutStopSec={stop_s}
-# A daemon that hangs is aborted, logs where it hung, and the next one adopts the runs.
-WatchdogSec={watchdog_s}
-TimeoutAbortSec={abort_s}
-LimitCORE=0:infinity
-
-# Every run gets its own control group below this one, so that a stop finds all its processes.
-Delegate=yes
-# A run that is out of memory ends; the daemon continues.
-OOMPolicy=continue
-TasksMax=infinity
-
-# For the files of the runs. The daemon's own files are private under any mask.
-UMask=0022
-"""
-_SYSTEM = """
-# /var/lib/ralphd and /run/ralphd, private to its user. The second is kept: systemd may own its socket.
-StateDirectory=ralphd
-StateDirectoryMode=0700
-RuntimeDirectory=ralphd
-RuntimeDirectoryMode=0700
-RuntimeDirectoryPreserve=yes
-
-# Agents can still use compilers, package managers, debuggers, dev servers and sandboxes.
-# No run can become root: sudo does not work.
-NoNewPrivileges=yes
-CapabilityBoundingSet=
-RestrictRealtime=yes
-ProtectKernelModules=yes
-SystemCallFilter=~@clock @module @obsolete @raw-io @reboot @swap syslog
-SystemCallErrorNumber=EPERM
-"""
-_SOCKET = """
-[Unit]
-Description=The socket of ralphd, the Regent
-
-[Socket]
-# Where ralphctl looks; the unit of the daemon has the same path.
-ListenStream=/run/ralphd/ralphd.sock
-SocketUser={user}
-SocketMode=0600
-DirectoryMode=0755
-# systemd keeps listening while the daemon is replaced or stopped, and starts it on a connection.
-RemoveOnStop=yes
-
-[Install]
-WantedBy=sockets.target
-"""
-
 
 def user_service(where: Installation) -> str:
     """Return the unit of one user's daemon, for that user's own systemd.
 
     It has no sandbox: the daemon and its runs can do what the user can, as with ``ralphctl regent start``.
     """
-    environment = {"RALPHD_STATE_DIR": "%h/.local/state/ralphd"}
-    return _summed(
-        _head("ralphd, for one user", "ralphctl regent install", "systemctl --user edit ralphd")
-        + _UNIT
-        + _service(where, {}, environment)
-        + "\n[Install]\nWantedBy=default.target\n"
-    )
+    return _service(
+        where, {}, {"RALPHD_STATE_DIR": "%h/.local/state/ralphd"},
+        title="ralphd, for one user", writer="ralphctl regent install", edit="systemctl --user edit ralphd",
+        more="", target="default.target",
+    )  # fmt: skip
 
 
 def system_service(where: Installation, user: str) -> str:
     """Return the unit of a daemon that the machine runs for ``user``."""
     environment = {"RALPHD_STATE_DIR": "%S/ralphd", "RALPHD_SOCKET": "%t/ralphd/ralphd.sock"}
-    return _summed(
-        _head("ralphd, for the machine", "ralphctl regent install --system", "systemctl edit ralphd")
-        + _UNIT
-        + _service(where, {"User": user}, environment)
-        + _SYSTEM
-        + "\n[Install]\nWantedBy=multi-user.target\n"
-    )
+    return _service(
+        where, {"User": user}, environment,
+        title="ralphd, for the machine", writer="ralphctl regent install --system",
+        edit="systemctl edit ralphd", more=_template("system.in"), target="multi-user.target",
+    )  # fmt: skip
 
 
 def system_socket(user: str) -> str:
     """Return the socket unit of the machine's daemon, for systemd to listen."""
-    head = _head("The socket of ralphd, for the machine", "make docs", "systemctl edit ralphd.socket")
-    return _summed(head + _SOCKET.format(user=user))
+    return _summed(_template("ralphd.socket.in").format(user=user))
 
 
 def is_as_written(text: str) -> bool:
@@ -159,19 +80,21 @@ def value_of(text: str, variable: str) -> str | None:
     return None
 
 
-def _head(title: str, writer: str, edit: str) -> str:
-    return _HEAD.format(title=title, writer=writer, edit=edit)
+def _template(name: str) -> str:
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-def _service(where: Installation, account: Mapping[str, str], environment: Mapping[str, str]) -> str:
-    text = _SERVICE.format(
-        command=" ".join(_word(word) for word in _startable(where.command)),
-        stop_s=STOP_LIMIT_S, watchdog_s=WATCHDOG_S, abort_s=ABORT_LIMIT_S,
-    )  # fmt: skip
+def _service(
+    where: Installation, account: Mapping[str, str], environment: Mapping[str, str], **words: str
+) -> str:
     escaped = {name: _quotable(value) for name, value in where.environment.items()}
     lines = [f"{key}={value}" for key, value in account.items()]
     lines += [f'Environment="{name}={value}"' for name, value in {**environment, **escaped}.items()]
-    return text + "\n" + "\n".join(lines) + "\n"
+    text = _template("ralphd.service.in").format(
+        command=" ".join(_word(word) for word in _startable(where.command)), settings="\n".join(lines),
+        stop_s=STOP_LIMIT_S, watchdog_s=WATCHDOG_S, abort_s=ABORT_LIMIT_S, **words,
+    )  # fmt: skip
+    return _summed(text)
 
 
 def _startable(command: Sequence[str]) -> Sequence[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _NO_EFFECT = "accepted, but without effect in this version"
 _APPLIES_AT_START = frozenset({"idle", "stopped", "failed", "done"})
-_SECRET_VARIABLE = re.compile(r"(?i)agents\..*\.env\..*(?:KEY|TOKEN|SECRET|PASSW).*")
+_SECRET_VARIABLE = re.compile(r"(?i)(?:agents|accounts)\..*\.env\..*(?:KEY|TOKEN|SECRET|PASSW).*")
 
 
 def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
@@ -36,8 +36,9 @@ def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) 
     """
     configuration = load(directory, environ=environ)
     tree = configuration.tree()
-    for name in configuration.agents.named:
-        tree["agents"][name]["env"] = dict.fromkeys(tree["agents"][name]["env"], "(not shown)")
+    for section in known.NAMED:
+        for name in getattr(configuration, section).named:
+            tree[section][name]["env"] = dict.fromkeys(tree[section][name]["env"], "(not shown)")
     if not as_json:
         return "\n".join(_toml_lines(configuration, tree))
     origins = {key: origin.text for key, origin in configuration.origins.items()}
@@ -164,11 +165,12 @@ def _json(data: object) -> str:
 def _toml_lines(configuration: Configuration, tree: dict[str, Any]) -> Iterator[str]:
     webhooks = tree.pop("webhooks")
     for section, values in tree.items():
-        named = configuration.agents.named if section == "agents" else {}
+        named = getattr(configuration, section).named if section in known.NAMED else {}
         scalars = {key: value for key, value in values.items() if key not in named}
-        yield from _table_lines(configuration, f"[{section}]", section, scalars)
+        if scalars:
+            yield from _table_lines(configuration, f"[{section}]", section, scalars)
         for name in named:
-            yield from _table_lines(configuration, f"[agents.{name}]", f"agents.{name}", values[name])
+            yield from _table_lines(configuration, f"[{section}.{name}]", f"{section}.{name}", values[name])
     for index, webhook in enumerate(webhooks):
         yield from _table_lines(configuration, "[[webhooks]]", f"webhooks[{index}]", webhook)
 

@@ -270,5 +270,5 @@ def _read(directory: Path, name: str) -> str | None:
         real = (root / name).resolve(strict=True)
     except (OSError, ValueError, RuntimeError):  # a null byte in the name; a loop of links
         return None
-    data = offline.read_bytes(str(real)) if real.is_relative_to(root) else None
+    data = offline.read_bytes(real) if real.is_relative_to(root) else None
     return None if data is None else data.decode("utf-8-sig", errors="replace")

@@ -106,11 +106,10 @@ def next_lines(
         yield "ralphctl doctor  (when the agent is installed: checks everything)"
     if plan is not None and plan.tasks and not plan.open:
         yield f"ralphctl start{where}  (once {clean(plan.file)} has open tasks: all are done)"
-        return
-    if has_none and plan is not None:
+    elif has_none and plan is not None:
         yield f"ralphctl start{where}  (once {clean(plan.file)} has a task)"
-        return
-    yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
+    else:
+        yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
 
 
 def as_json(project: InitProject, choices: InitChoices, result: InitResult, notes: list[str]) -> str:

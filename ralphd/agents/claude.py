@@ -10,8 +10,9 @@ from ralphd.agents import reading
 from ralphd.agents.description import Description, EventRule
 from ralphd.agents.parsers import EventParser
 from ralphd.agents.reading import ALIVE, NAME_CHARS, NOTHING, Sessions, SessionShare, Signs, text
-from ralphd.core.failures.agent_events import Figures, FinalEvent, Limited, Warned
+from ralphd.core.failures.agent_events import Figures, FinalEvent, Limited, Warned, WindowUsed
 
+_MOST_WINDOWS: Final = 8
 _BAD_ENDS: Final = ("prompt_too_long", "max_turns", "budget_exhausted")
 
 
@@ -23,7 +24,7 @@ class ClaudeParser(EventParser):
 
     def own_event(self, data: dict[str, Any]) -> Signs:
         if data.get("type") == "rate_limit_event":
-            return _limited(data) or ALIVE
+            return (*(_limited(data) or ALIVE), *_windows(data))
         if data.get("error") != "unknown":  # a message that the CLI wrote in the model's place
             self._error_name = text(data.get("error"), NAME_CHARS) or self._error_name
         words, _ = reading.content(reading.table(data.get("message")).get("content"))
@@ -56,6 +57,17 @@ class ClaudeParser(EventParser):
         self.own.add(message)
         status = reading.http_status(data.get("api_error_status"))
         return FinalEvent(False, message, status, code or reason or kind or self._error_name or None)
+
+
+def _windows(data: dict[str, Any]) -> Signs:
+    """Return the used shares of the plan's windows, which come in good runs as well (Q4)."""
+    info = reading.table(data.get("rate_limit_info"))
+    windows = {text(info.get("rateLimitType"), NAME_CHARS): info, **reading.table(info.get("unifiedWindows"))}
+    return tuple(
+        WindowUsed(text(name, NAME_CHARS), min(used, 1.0), reading.epoch(reading.table(each).get("resetsAt")))
+        for name, each in list(windows.items())[:_MOST_WINDOWS]
+        if name and (used := reading.number(reading.table(each).get("utilization"))) is not None
+    )
 
 
 def _limited(data: dict[str, Any]) -> Signs:

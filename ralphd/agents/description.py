@@ -76,6 +76,21 @@ class StartSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IdentityRule:
+    """``[identity]``: where the account of a login is found (Q1).
+
+    ``files`` are as in ``state``: the first whose variable is set counts, else the first below the home.
+    ``id`` is the path of the account's id in it; ``keys`` are variables with an API key, which go before it.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    files: FilledTexts = ()
+    id: Text = ""
+    keys: FilledTexts = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EventRule:
     """``[[event]]``: one kind of JSON line; most values are places in it.
 
@@ -156,6 +171,7 @@ class Description:
     format: Literal["text", "json"] = "text"
     state: FilledTexts = ()
     start: StartSpec
+    identity: IdentityRule = field(default_factory=IdentityRule)
     environment: Variables = field(default_factory=dict)
     as_root: Variables = field(default_factory=dict)
     exits: dict[int, ExitMeaning] = field(default_factory=dict)

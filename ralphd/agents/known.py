@@ -36,7 +36,7 @@ def agent_of(name: str, spec: AgentSpec, *, outside: Mapping[str, str] | None = 
     and for an unusable file of patterns.
     """
     known = known_as(name)
-    patterns = patterns_of(known or name, Path(spec.patterns) if spec.patterns else None)
+    patterns = patterns_of(known or base_name(name), Path(spec.patterns) if spec.patterns else None)
     description = description_of(known) if known else None
     if description is None and not spec.command:
         raise _unknown(name, ())
@@ -60,13 +60,22 @@ def agent_of(name: str, spec: AgentSpec, *, outside: Mapping[str, str] | None = 
 
 
 def known_as(name: str) -> str | None:
-    """Return the one of KNOWN that a name stands for: itself, or a CLI with this other name; else None."""
+    """Return the one of KNOWN that a name stands for: itself, or a CLI with this other name; else None.
+
+    ``claude@work``, an account of the user's, stands for ``claude``.
+    """
+    name = base_name(name)
     return name if name in KNOWN else _other_names().get(name)
+
+
+def base_name(name: str) -> str:
+    """Return the agent of a member of the pool: ``claude`` for ``claude@work``."""
+    return name.partition("@")[0]
 
 
 def spec_of(name: str, configured: Mapping[str, AgentSpec]) -> AgentSpec:
     """Return what ``[agents.NAME]`` says of an agent, under this name or another of its names."""
-    if (spec := configured.get(name)) is not None or (known := known_as(name)) is None:
+    if (spec := configured.get(base_name(name))) is not None or (known := known_as(name)) is None:
         return spec or AgentSpec()
     return next((spec for each, spec in configured.items() if known_as(each) == known), AgentSpec())
 
@@ -91,8 +100,8 @@ def check_names(names: Iterable[str], configured: Mapping[str, AgentSpec]) -> No
     """Raise UnknownAgent for the first name that is neither known nor configured with a command."""
     defined = tuple(name for name, spec in configured.items() if spec.command)
     for name in names:
-        if known_as(name) is None and name not in defined:
-            raise _unknown(name, defined)
+        if known_as(name) is None and base_name(name) not in defined:
+            raise _unknown(base_name(name), defined)
 
 
 def fallback_chain(
@@ -107,7 +116,10 @@ def fallback_chain(
         for given in fallback
         for name in (_AUTO_ORDER if given == AUTO and AUTO not in configured else (given,))
     ]
-    by_agent = {known_as(name) or name: name for name in reversed((primary, *named))}
+    by_agent = {
+        (known_as(name) or base_name(name), name.partition("@")[2]): name
+        for name in reversed((primary, *named))
+    }
     return tuple(name for name in dict.fromkeys(named) if name in by_agent.values() and name != primary)
 
 

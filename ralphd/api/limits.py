@@ -61,7 +61,8 @@ def _fault(scope: Scope, headers: dict[bytes, bytes], length: int, *, has_body: 
             why="only browser pages send it, and no web page may steer a ralph",
             mend="leave the Origin header out",
         )
-    if b"sec-fetch-site" in headers or _host_of(headers) not in HOSTS:
+    host = headers.get(b"host", b"ralphd").lower().partition(b":")[0]  # HTTP/1.0 needs none
+    if b"sec-fetch-site" in headers or host not in HOSTS:
         return Forbidden(
             "the request is refused: it is addressed to another host, or a browser sent it",
             why="a forwarded socket must not serve web pages",
@@ -84,16 +85,10 @@ def _fault(scope: Scope, headers: dict[bytes, bytes], length: int, *, has_body: 
     return None
 
 
-def _host_of(headers: dict[bytes, bytes]) -> bytes:
-    return headers.get(b"host", b"ralphd").lower().partition(b":")[0]  # HTTP/1.0 needs none
-
-
 def _escapes(scope: Scope) -> bool:
     path: str = scope["path"]
-    segments = path.split("/")
-    return (
-        b"%2f" in scope["raw_path"].lower() or "." in segments or ".." in segments or not path.isprintable()
-    )
+    has_dots = not {".", ".."}.isdisjoint(path.split("/"))
+    return b"%2f" in scope["raw_path"].lower() or has_dots or not path.isprintable()
 
 
 def _too_large() -> TooLarge:
@@ -137,12 +132,7 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 async def _refuse(fault: RalphdError, has_body: bool, receive: Receive, send: Send) -> None:
     """Answer with ``fault`` and close the connection, after the rest of the body was read."""
     reply = problem(fault, headers={"connection": "close"})
-    start: Message = {
-        "type": "http.response.start",
-        "status": reply.status_code,
-        "headers": reply.raw_headers,
-    }
-    await send(start)
+    await send({"type": "http.response.start", "status": reply.status_code, "headers": reply.raw_headers})
     await send({"type": "http.response.body", "body": bytes(reply.body), "more_body": True})
     if has_body:
         await _drain(receive)

@@ -12,6 +12,7 @@ from fastapi import Path
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema, create_model
 
 from ralphd import wire
+from ralphd.core.worktrees.rules import MOST_TREES
 from ralphd.errors import BadName
 from ralphd.wire import MAX_NAME_CHARS, is_name
 
@@ -87,6 +88,30 @@ class RegisterRequest(Strict):
     resume: bool | None = None
 
 
+class WorktreeRequest(RegisterRequest):
+    """Ralphs to be registered in worktrees of the repository around ``directory``, and started.
+
+    ``name`` is that of the worktree and its ralph, with a number for several (``count``). ``branch`` is
+    ``ralph/NAME`` unless given, ``from_ref`` the revision at which it begins, HEAD unless given. With
+    ``tasks``, ids of the task list, only these are done.
+    """
+
+    branch: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    from_ref: Annotated[Text, Field(min_length=1, max_length=200, pattern="^[^-]")] | None = None
+    tasks: list[Annotated[Text, Field(min_length=1, max_length=200)]] = Field(
+        default_factory=list, max_length=1000
+    )
+    count: int = Field(default=1, ge=1, le=MOST_TREES)
+
+
+class KeepQuery(BaseModel):
+    """``keep=1`` saves commits and files under a ref before a worktree is removed."""
+
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    keep: bool = False
+
+
 class StartRequest(Strict):
     """Flags for this start, over those of the registration.
 
@@ -129,6 +154,20 @@ class WebhookRequest(Strict):
     secret_file: AbsolutePath | None = None
     secret_env: Text | None = None
     allow_private: bool = False
+
+
+class LandRequest(Strict):
+    """Whose branch is to land; ``branch`` is another one than that of the ralph's directory."""
+
+    ralph: Name
+    branch: Annotated[Text, Field(min_length=1, max_length=1000)] | None = None
+
+
+class UndoLandingRequest(Strict):
+    """A ralph of the repository, and the number of the landing; none: the last one."""
+
+    ralph: Name
+    number: int | None = Field(default=None, ge=1, le=(1 << 53) - 1)
 
 
 class NoFields(Strict):
@@ -356,6 +395,26 @@ class RalphsView(BaseModel):
     ralphs: list[RalphView]
 
 
+class WorktreesView(BaseModel):
+    """Every worktree of ralphd, with its `name`, `path`, `branch`, `source`, `port_base` and `used_at`.
+
+    `state` is its ralph's, null without one; `stage` is `making`, `preparing`, `ready` or `deleted`. `ahead`
+    and `behind` count commits against the branch `target`, `dirty` files that are not committed, `unlanded`
+    commits that neither a remote nor `target` has. `keeps` are the reasons why it would not be removed.
+    """
+
+    trees: list[dict[str, Any]]
+
+
+class RemovedWorktreeView(BaseModel):
+    """A worktree that was removed; ``kept_as`` is the ref that has what was in it."""
+
+    name: str
+    path: str
+    branch: str
+    kept_as: str | None
+
+
 class RunsView(BaseModel):
     """Runs from the history, newest first."""
 
@@ -375,11 +434,100 @@ class VerdictsView(BaseModel):
     repairs: list[dict[str, Any]]
 
 
+class QuotaWindowView(BaseModel):
+    """A window of the plan as its CLI reported it: the used share, from 0 to 1.
+
+    ``ends_at`` is when it is used up at the present pace; null if it resets before.
+    """
+
+    name: str
+    used: float
+    resets_at: str | None
+    ends_at: str | None
+    seen_at: str
+
+
+class QuotaAccountView(BaseModel):
+    """An account: ``state`` is open, limited or probing. ``source`` is the ralph that met the ``limit``.
+
+    ``reserved`` is the window of which only ``keep_free`` is left. ``waiting`` is in the order of turns.
+    """
+
+    account: str
+    agent: str
+    state: Literal["open", "limited", "probing"]
+    until: str | None
+    limit: str | None
+    source: str | None
+    guessed: bool
+    probing: str | None
+    reserved: str | None
+    windows: list[QuotaWindowView]
+    working: list[str]
+    waiting: list[str]
+    slots: int
+    keep_free: float
+
+
+class QuotaView(BaseModel):
+    """The accounts of the agents, by name."""
+
+    accounts: list[QuotaAccountView]
+
+
 class InboxView(BaseModel):
     """The tasks that people added, done or not, and the notes that no agent has got."""
 
     tasks: list[dict[str, Any]]
     notes: list[dict[str, Any]]
+
+
+class LandingCandidateView(BaseModel):
+    """A branch in the queue. ``commit`` is what the target got, ``undoes`` the landing that it reverts."""
+
+    number: int
+    ralph: str
+    branch: str
+    head: str
+    state: Literal["queued", "waiting", "landed", "refused"]
+    why: str
+    tries: int
+    commit: str | None
+    undoes: str | None
+    queued_at: str
+    ended_at: str | None
+    next: str
+
+
+class LandingBatchView(BaseModel):
+    """The candidates that are worked on together now."""
+
+    numbers: list[int]
+    doing: Literal["merging", "testing", "baseline", "moving"]
+
+
+class LandingQueueView(BaseModel):
+    """The queue of one repository. ``blocked`` says why nothing lands."""
+
+    repository: str
+    target: str
+    remote: str | None
+    mode: Literal["off", "ask", "auto"]
+    blocked: str | None
+    batch: LandingBatchView | None
+    candidates: list[LandingCandidateView]
+
+
+class LandingView(BaseModel):
+    """Every landing queue."""
+
+    queues: list[LandingQueueView]
+
+
+class QueuedView(LandingQueueView):
+    """The queue, and the number that the request got in it."""
+
+    number: int
 
 
 class CommitView(BaseModel):
@@ -627,13 +775,14 @@ class ExplanationView(SilenceView):
     repair: dict[str, Any] | None = None
 
 
-_TEXT = {"schema": {"type": "string"}}
-LOG: dict[str, Any] = {
-    "description": "The lines, as text or as one JSON object a line.",
-    "content": {"text/plain": _TEXT, "application/x-ndjson": _TEXT},
-}
-EVENTS: dict[str, Any] = {"description": "Server-sent events.", "content": {"text/event-stream": _TEXT}}
-METRICS: dict[str, Any] = {"description": "The Prometheus text format.", "content": {"text/plain": _TEXT}}
+def _text(description: str, *media_types: str) -> dict[str, Any]:
+    content = {media_type: {"schema": {"type": "string"}} for media_type in media_types}
+    return {"description": description, "content": content}
+
+
+LOG = _text("The lines, as text or as one JSON object a line.", "text/plain", "application/x-ndjson")
+EVENTS = _text("Server-sent events.", "text/event-stream")
+METRICS = _text("The Prometheus text format.", "text/plain")
 PROBLEM: dict[str, Any] = {
     "description": "What went wrong, why, and what to do.",
     "content": {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}},

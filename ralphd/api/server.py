@@ -132,11 +132,8 @@ def _open_directory(directory: Path) -> Iterator[int]:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as fault:
-        why = (
-            "it is a symbolic link or no directory"
-            if fault.errno in (errno.ENOTDIR, errno.ELOOP)
-            else str(fault)
-        )
+        is_other = fault.errno in (errno.ENOTDIR, errno.ELOOP)
+        why = "it is a symbolic link or no directory" if is_other else str(fault)
         raise _unusable(directory, why) from fault
     try:
         found = os.fstat(fd)
@@ -407,10 +404,8 @@ class ApiServer(uvicorn.Server):
             former.close()
         gone.close()
         self.servers = [server]
-        logger.warning(
-            "the socket's file was missing; listening on a new one",
-            extra={"socket": str(self._listener.path)},
-        )
+        where = {"socket": str(fresh.path)}
+        logger.warning("the socket's file was missing; listening on a new one", extra=where)
 
     async def _serve_on(self, listener: Listener) -> asyncio.Server:
         def protocol() -> PeerProtocol:

@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Any, cast
 
 from ralphd.config import files, layers, specs
-from ralphd.config.keys import AGENT, NOT_BUILT, SECRETS, SECTIONS, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.keys import (
+    ACCOUNT,
+    AGENT,
+    NAMED,
+    NOT_BUILT,
+    SECRETS,
+    SECTIONS,
+    WEBHOOKS,
+    ConfigKey,
+    keys_of,
+)
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
@@ -49,10 +59,13 @@ class Configuration:
     ralph: specs.RalphSpec = field(default_factory=specs.RalphSpec)
     regent: specs.RegentSpec = field(default_factory=specs.RegentSpec)
     agents: specs.AgentsSpec = field(default_factory=specs.AgentsSpec)
+    accounts: specs.AccountsSpec = field(default_factory=specs.AccountsSpec)
     retry: specs.RetrySpec = field(default_factory=specs.RetrySpec)
     phases: specs.PhasesSpec = field(default_factory=specs.PhasesSpec)
     git: specs.GitSpec = field(default_factory=specs.GitSpec)
+    worktree: specs.WorktreeSpec = field(default_factory=specs.WorktreeSpec)
     sandbox: specs.SandboxSpec = field(default_factory=specs.SandboxSpec)
+    landing: specs.LandingSpec = field(default_factory=specs.LandingSpec)
     logs: specs.LogsSpec = field(default_factory=specs.LogsSpec)
     limits: specs.LimitsSpec = field(default_factory=specs.LimitsSpec)
     notify: specs.NotifySpec = field(default_factory=specs.NotifySpec)
@@ -68,13 +81,11 @@ class Configuration:
     def silence_limits(self) -> SilenceLimits:
         """Return how long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
         return SilenceLimits(
-            hang_timeout_s=self.regent.hang_timeout_seconds,
-            startup_grace_s=self.regent.startup_grace_seconds,
+            **fields_by_key(SilenceLimits, self.regent),
             warn_after_s=self.agents.missed_heartbeats * self.agents.heartbeat_seconds,
             io_bytes=self.regent.evidence_io_bytes,
             cpu_percent=self.regent.evidence_cpu_percent,
             switches_per_s=self.regent.evidence_switches_per_s,
-            max_run_s=self.regent.max_run_seconds,
         )
 
     def run_limits(self) -> RunLimits:
@@ -86,7 +97,8 @@ class Configuration:
     def tree(self) -> dict[str, Any]:
         """Return every value in the shape of ``ralph.toml``, as JSON holds it."""
         tree: dict[str, Any] = {section: asdict(getattr(self, section)) for section in SECTIONS}
-        tree["agents"] |= tree["agents"].pop("named")
+        for section in NAMED:
+            tree[section] |= tree[section].pop("named")
         tree[WEBHOOKS] = [asdict(hook) for hook in self.webhooks]
         return cast("dict[str, Any]", json.loads(json.dumps(tree)))
 
@@ -127,6 +139,7 @@ class Configuration:
         tables: list[tuple[str, str, object]] = [
             *((section, section, getattr(self, section)) for section in SECTIONS),
             *((f"agents.{name}", AGENT, agent) for name, agent in self.agents.named.items()),
+            *((f"accounts.{name}", ACCOUNT, account) for name, account in self.accounts.named.items()),
             *((dotted((WEBHOOKS, index)), WEBHOOKS, hook) for index, hook in enumerate(self.webhooks)),
         ]
         return [
@@ -216,9 +229,14 @@ def _merged(given: list[Layer]) -> Configuration:
     sections: dict[str, Any] = {
         section: SECTIONS[section](**_given(settings, section)) for section in SECTIONS
     }
-    names = dict.fromkeys(name.split(".")[1] for name, one in settings.items() if one.key.section == AGENT)
-    named = {name: specs.AgentSpec(**_given(settings, f"agents.{name}")) for name in names}
-    sections["agents"] = replace(sections["agents"], named=named)
+    for section, (table, spec) in {
+        "agents": (AGENT, specs.AgentSpec), "accounts": (ACCOUNT, specs.AccountSpec),
+    }.items():  # fmt: skip
+        names = dict.fromkeys(
+            name.split(".")[1] for name, one in settings.items() if one.key.section == table
+        )
+        named = {name: spec(**_given(settings, f"{section}.{name}")) for name in names}
+        sections[section] = replace(sections[section], named=named)
     bare = Configuration(**sections, webhooks=tuple(hook for hook, _ in webhooks.values()))
     origins = {name: DEFAULT for name, _, key in bare.values() if key.section != WEBHOOKS}
     origins |= {name: one.origin for name, one in settings.items()}

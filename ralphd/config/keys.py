@@ -16,18 +16,26 @@ SECTIONS: Mapping[str, type[Any]] = {
     "ralph": specs.RalphSpec,
     "regent": specs.RegentSpec,
     "agents": specs.AgentsSpec,
+    "accounts": specs.AccountsSpec,
     "retry": specs.RetrySpec,
     "phases": specs.PhasesSpec,
     "git": specs.GitSpec,
+    "worktree": specs.WorktreeSpec,
     "sandbox": specs.SandboxSpec,
+    "landing": specs.LandingSpec,
     "logs": specs.LogsSpec,
     "limits": specs.LimitsSpec,
     "notify": specs.NotifySpec,
 }
 AGENT = "agents.NAME"
+ACCOUNT = "accounts.NAME"
+NAMED = {"agents": AGENT, "accounts": ACCOUNT}
+"""Sections with a table for each name, and the keys of such a table."""
 WEBHOOKS = "webhooks"
 SECRETS = ("secret_file", "secret_env", "secret_cmd")
-_SPECS: Mapping[str, type[Any]] = {**SECTIONS, AGENT: specs.AgentSpec, WEBHOOKS: specs.WebhookSpec}
+_SPECS: Mapping[str, type[Any]] = {
+    **SECTIONS, AGENT: specs.AgentSpec, ACCOUNT: specs.AccountSpec, WEBHOOKS: specs.WebhookSpec,
+}  # fmt: skip
 
 NOT_BUILT: frozenset[str] = frozenset()
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
@@ -35,9 +43,10 @@ NOT_BUILT: frozenset[str] = frozenset()
 USER_FILE_ONLY = frozenset(
     [
         *("logs.run_bytes", "logs.total_bytes", "regent.runs_may"),
-        *("sandbox.proxy", "sandbox.writable"),
+        *("sandbox.proxy", "sandbox.writable", "worktree.max_total_bytes"),
         *("webhooks.allow_private", "webhooks.secret_cmd", "notify.allow_private", "notify.desktop"),
         *(f"limits.{item.name}" for item in fields(specs.LimitsSpec)),
+        *(f"{ACCOUNT}.{item.name}" for item in fields(specs.AccountSpec)),
     ]
 )
 """What a repository, and so an agent, must not decide."""
@@ -117,7 +126,8 @@ def _adapter(section: str, name: str) -> TypeAdapter[Any]:
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of ``ralph.toml`` and of the user's file, for editors."""
     properties = {section: _table(section) for section in SECTIONS}
-    properties["agents"]["additionalProperties"] = _table(AGENT)
+    for section, table in NAMED.items():
+        properties[section]["additionalProperties"] = _table(table)
     two_secrets = [{"required": list(pair)} for pair in combinations(SECRETS, 2)]
     webhook = {**_table(WEBHOOKS), "required": ["url"], "not": {"anyOf": two_secrets}}
     properties[WEBHOOKS] = {"type": "array", "items": webhook}

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from ralphd.config.keys import (
     AGENT,
     FLAGS,
+    NAMED,
     SECRETS,
     SECTIONS,
     USER_FILE_ONLY,
@@ -108,20 +109,20 @@ class _TreeReader:
             self.unknown((section,), None if isinstance(body, dict) else keys_home(section))
         elif not isinstance(body, dict):
             self.fault((section,), f"has to be a section: write [{section}] on a line of its own")
-        elif section == "agents":
-            self.agents(body)
+        elif section in NAMED:
+            self.named(section, body)
         else:
             self.table(section, (section,), body)
 
-    def agents(self, body: Mapping[str, Any]) -> None:
-        keys = keys_of("agents")
+    def named(self, section: str, body: Mapping[str, Any]) -> None:
+        keys, one = keys_of(section), section.removesuffix("s")
         named = {name: each for name, each in body.items() if name not in keys and isinstance(each, dict)}
-        self.table("agents", ("agents",), {name: body[name] for name in body if name not in named})
+        self.table(section, (section,), {name: body[name] for name in body if name not in named})
         for name, definition in named.items():
             if is_agent_name(name):
-                self.table(AGENT, ("agents", name), definition)
+                self.table(NAMED[section], (section, name), definition)
             else:
-                self.fault(("agents", name), "an agent's name is of lower case letters, digits, '-' and '_'")
+                self.fault((section, name), f"an {one}'s name is of lower case letters, digits, '-' and '_'")
 
     def table(self, section: str, path: KeyPath, body: Mapping[str, Any]) -> None:
         keys = keys_of(section)

@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ralphd.config.values import a_proxy, an_address, event_patterns, hook_name, rooted, storable, variables
+from ralphd.config.values import (
+    a_proxy,
+    a_schedule,
+    an_address,
+    event_patterns,
+    hook_name,
+    rooted,
+    storable,
+    variables,
+)
 from ralphd.core.limits import size_in_bytes
 
 A_YEAR_S = 365 * 24 * 3600
@@ -29,13 +38,10 @@ def key(default: Any, purpose: str) -> Any:
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S, allow_inf_nan=False)]
 Minutes: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S / 60, allow_inf_nan=False)]
 Count: TypeAlias = Annotated[int, Field(ge=0, le=1_000_000)]
-_SIZE = {"type": ["integer", "string"]}
-Bytes: TypeAlias = Annotated[
-    int, Field(ge=MIB, le=1 << 50, json_schema_extra=_SIZE), BeforeValidator(size_in_bytes)
-]
-MostBytes: TypeAlias = Annotated[
-    int, Field(ge=0, le=1 << 50, json_schema_extra=_SIZE), BeforeValidator(size_in_bytes)
-]
+_SIZE = Field(le=1 << 50, json_schema_extra={"type": ["integer", "string"]})
+Bytes: TypeAlias = Annotated[int, _SIZE, Field(ge=MIB), BeforeValidator(size_in_bytes)]
+MostBytes: TypeAlias = Annotated[int, _SIZE, Field(ge=0), BeforeValidator(size_in_bytes)]
+Priority: TypeAlias = Annotated[int, Field(ge=-1000, le=1000)]
 Weight: TypeAlias = Annotated[int, Field(ge=0, le=10_000)]
 Dollars: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 Factor: TypeAlias = Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)]
@@ -80,6 +86,17 @@ class RalphSpec:
         " max_run_seconds.",
     )
     iteration_pause_seconds: Seconds = key(1.0, "The pause between two runs in iteration mode.")
+    priority: Priority = key(
+        0, "Of the ralphs that wait for a place, those with a larger number start first."
+    )
+    schedule: Annotated[Text, AfterValidator(a_schedule)] = key(
+        "",
+        'The times of day at which it works, in local time, as "23:00-07:00", several with commas. Empty:'
+        " always. Outside of them a run ends after its iteration, and the next one waits.",
+    )
+    setup: Text = key(
+        "", "What makes a new worktree ready to work, for /bin/sh -c; its time limit is that of the tests."
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +190,27 @@ class AgentsSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AccountSpec:
+    """``[accounts.NAME]``: a login of an agent, a member of the pool as ``AGENT@NAME``."""
+
+    agent: FilledText = key("claude", "The agent whose login it is.")
+    env: Annotated[dict[str, Text], AfterValidator(variables)] = key(
+        dict, "Variables that select the login, such as CLAUDE_CONFIG_DIR; `~/` is your home."
+    )
+    keep_free: Share = key(
+        0.0, "The share of each window that is left for you: no attempt starts when less is free."
+    )
+    slots: Count = key(0, "The most attempts at once, of all ralphs; 0 for no limit.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountsSpec:
+    """``[accounts.NAME]`` under ``named``, in the user's own file only."""
+
+    named: Mapping[str, AccountSpec] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySpec:
     """``[retry]``"""
 
@@ -222,6 +260,17 @@ class GitSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorktreeSpec:
+    """``[worktree]``"""
+
+    max_total_bytes: MostBytes = key(
+        50 << 30,
+        "Make no further worktree while those of ralphd have this many bytes; 0 for no limit. In the user's"
+        " own file only.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """``[sandbox]``"""
 
@@ -241,6 +290,22 @@ class SandboxSpec:
     writable: Annotated[FilledTexts, AfterValidator(rooted)] = key(
         (),
         "What else a run can write at the levels write and box: /PATH or ~/PATH. In your own file only.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LandingSpec:
+    """``[landing]``: how the branches of ralphs get onto the target. Read from the target's own tip."""
+
+    mode: Literal["off", "ask", "auto"] = key(
+        "off",
+        "What becomes of the branch of a ralph that is done. 'auto': it lands if the tests pass. 'ask': it"
+        " waits for `ralphctl land NAME`. 'off': only what you land yourself.",
+    )
+    target: FilledText = key("main", "The branch that everything lands on.")
+    method: Literal["merge"] = key("merge", "How a branch gets onto the target.")
+    max_landing_tries: Count = key(
+        3, "You are alerted when a branch was refused this often; 0 alerts the first time."
     )
 
 

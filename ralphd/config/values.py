@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ralphd.core.delivery import ID_CHARS, Destination
-from ralphd.core.limits import size_text
+from ralphd.core.limits import size_text, windows_of
 from ralphd.wire import EVENT_TYPES, is_name
 
 
@@ -127,6 +127,12 @@ def hook_name(name: str) -> str:
 def a_proxy(url: str) -> str:
     """Refuse what is not the URL of a proxy."""
     return an_address(url) if url else url
+
+
+def a_schedule(schedule: str) -> str:
+    """Refuse what is not a list of times of day."""
+    windows_of(schedule)
+    return schedule
 
 
 def rooted(paths: tuple[str, ...]) -> tuple[str, ...]:

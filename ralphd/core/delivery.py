@@ -13,7 +13,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -48,14 +48,7 @@ class StoredEvent:
 
     def as_object(self) -> dict[str, Any]:
         """Return the event as every reply shows it."""
-        return {
-            "id": self.id,
-            "type": self.type,
-            "at": self.at,
-            "ralph": self.ralph,
-            "run_id": self.run_id,
-            "data": dict(self.data),
-        }
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"data": dict(self.data)}
 
 
 class Format(StrEnum):

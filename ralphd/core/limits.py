@@ -1,8 +1,11 @@
-"""Limits of a run's memory, processes and CPU time, and when a start waits for resources (A11)."""
+"""Limits of a run's memory, processes and CPU time, when a start waits for resources (A11), and schedules."""
 
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from functools import cache
+from itertools import count
 from typing import Final
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
@@ -60,12 +63,59 @@ class RunLimits:
 
     def why_wait(self, free_memory: float, running: int) -> str | None:
         """Return why a start has to wait: the share of free memory, or the number of living runs."""
-        if 0 < self.max_running <= running:
-            return f"{running} of {self.max_running} ralphs are running ([limits] max_running)"
-        if free_memory < self.min_free_memory:
-            free, least = f"{100 * free_memory:.1f} %", f"{100 * self.min_free_memory:g} %"
-            return f"{free} of the memory is free, less than {least} ([limits] min_free_memory)"
-        return None
+        return self.no_place(running) or self.no_memory(free_memory)
+
+    def no_place(self, running: int, ahead: str = "") -> str | None:
+        """Return that no place is free, or that the free ones belong to those ``ahead``; None if one is."""
+        if not self.max_running or (running < self.max_running and not ahead):
+            return None
+        after = f"; next after {ahead}" if ahead else ""
+        return f"{running} of {self.max_running} ralphs are running ([limits] max_running){after}"
+
+    def no_memory(self, free_memory: float) -> str | None:
+        """Return that too small a share of the memory is free, or None."""
+        if free_memory >= self.min_free_memory:
+            return None
+        free, least = f"{100 * free_memory:.1f} %", f"{100 * self.min_free_memory:g} %"
+        return f"{free} of the memory is free, less than {least} ([limits] min_free_memory)"
 
 
 UNLIMITED: Final = RunLimits()
+
+
+# Schedules: the times of day at which a ralph works, as ``23:00-07:00``, several with commas.
+
+_WINDOW: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d) ?- ?(?:([01]?\d|2[0-3]):([0-5]\d)|24:00)")
+
+
+@cache
+def windows_of(schedule: str) -> tuple[tuple[int, int], ...]:
+    """Return the first minute of the day of each window, and the one after its last. Raise ValueError."""
+    windows = []
+    for part in schedule.split(",") if schedule.strip() else ():
+        if (window := _WINDOW.fullmatch(part.strip())) is None:
+            rule = 'has to be times of day as "23:00-07:00", several with commas'
+            raise ValueError(f"{rule}; {part.strip()!r} is none")
+        hour, minute, end_hour, end_minute = map(int, window.groups("0"))
+        start, end = 60 * hour + minute, 60 * end_hour + end_minute if window[3] else 24 * 60
+        if start == end:
+            raise ValueError(f"{part.strip()!r} begins and ends at the same time; leave it empty for always")
+        windows.append((start, end))
+    return tuple(windows)
+
+
+def is_scheduled(schedule: str, at: float, zone: tzinfo | None) -> bool:
+    """Return whether a schedule lets a ralph work at this moment (``core.time``); an empty one always."""
+    local = datetime.fromtimestamp(at, zone)
+    now, windows = 60 * local.hour + local.minute, windows_of(schedule)
+    within = (start <= now < end if start < end else not end <= now < start for start, end in windows)
+    return not windows or any(within)
+
+
+def next_scheduled(schedule: str, at: float, zone: tzinfo | None) -> float:
+    """Return the first full minute after ``at`` that is scheduled.
+
+    Asking each minute needs no rule for a change of the clocks: no window is empty on two days running.
+    """
+    minutes = (60.0 * (at // 60 + ahead) for ahead in count(1))
+    return next(minute for minute in minutes if is_scheduled(schedule, minute, zone))

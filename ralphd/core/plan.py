@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from ralphd.core.text import CONTROL
+from ralphd.core.text import CONTROL, first_names
 
 # Markdown lines outside code blocks and comments, in which boxes are only examples.
 
@@ -112,6 +112,7 @@ class Task:
 
     ``parallel``: the list allows it to run next to others. It is done in its turn all the same. ``added``: a
     person added it with ``ralphctl tasks add``. No list has it, and only the ledger records that it is done.
+    ``elsewhere``: another ralph that shares the list does it, or this one was not asked to.
     """
 
     id: str
@@ -119,6 +120,7 @@ class Task:
     status: TaskStatus
     parallel: bool = False
     added: bool = False
+    elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +147,7 @@ def parallel_words(plan: Plan) -> str:
     marked = [task.id for task in plan.open if task.parallel]
     if not marked:
         return ""
-    more = len(marked) - MARKED_NAMED
-    names = ", ".join(marked[:MARKED_NAMED]) + (f" and {more} more" if more > 0 else "")
+    names = first_names(marked, MARKED_NAMED)
     if len(marked) == 1:
         return f"{names} is marked parallel: it is done in its turn, like the others"
     return f"{names} are marked parallel: they are done one after the other"

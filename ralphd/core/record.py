@@ -13,7 +13,7 @@ from ralphd.core.gate.verdict import VerdictKind, short
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import CommitsRestored, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.model import Done, ReportedTask, RunReports, Supervision, Waiting
-from ralphd.core.text import one_line
+from ralphd.core.text import first_names, one_line
 from ralphd.core.time import Moment, rfc3339
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -198,5 +198,4 @@ def _about(task: ReportedTask | None) -> str:
 
 
 def _commits(shas: tuple[str, ...]) -> str:
-    more = f" and {len(shas) - 2} more" if len(shas) > 2 else ""
-    return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:2])}{more}"
+    return f"commit{'s' if len(shas) > 1 else ''} {first_names(shas, 2)}"

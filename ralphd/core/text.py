@@ -1,7 +1,7 @@
 """Text from outside, made safe to show, store and match: one grammar of control sequences, one truncation."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 CONTROL: Final = re.compile(
@@ -37,6 +37,12 @@ def one_line(text: str, limit: int) -> str:
     """Return ``text`` as one line of printable characters, truncated to ``limit``."""
     words = "".join(each if each.isprintable() else " " for each in _SEQUENCES.sub("", text)).split()
     return truncate(" ".join(words), limit)
+
+
+def first_names(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names and the number of the others: ``a, b, c and 2 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def last_line(text: str, limit: int) -> str:

@@ -54,7 +54,7 @@ class Admission:
         try:
             await asyncio.to_thread(_write_new, account, wanted)
             if start:
-                await self.begin(regent, resume=resume)
+                await self.begin(regent, resume)
             else:
                 await account.telling.registered(account.told())
         except (RalphdError, OSError) as fault:
@@ -76,7 +76,7 @@ class Admission:
         try:
             await asyncio.to_thread(account.files.save_environment, wanted.environment)
             if start:
-                await self.begin(regent, resume=resume)
+                await self.begin(regent, resume)
             else:
                 await account.save()
         except (RalphdError, OSError):
@@ -94,7 +94,7 @@ class Admission:
         account.redefine(renewal.definition)
         account.notes = list(notes)
 
-    async def begin(self, regent: Regent, *, resume: bool | None) -> None:
+    async def begin(self, regent: Regent, resume: bool | None) -> None:
         """Start a ralph. ``resume`` False: its checkpoint is put aside, and restored if the start fails."""
         async with _checkpoint_settled(regent.account, resume=resume):
             await regent.request(StartRequested(self._services.clock.now()))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd.config.configuration import Configuration
-from ralphd.config.specs import AgentsSpec
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.plan import parallel_words
@@ -47,7 +46,7 @@ def notes_on_loop(
             why="the built-in loop runs its iterations itself",
             mend="leave out [ralph] mode, or set [ralph] command in ralph.toml",
         )
-    agents, limits = _agents(configuration.agents, environment), configuration.agents
+    agents, limits = _agents(configuration, environment), configuration.agents
     read_prompt(directory, configuration.ralph.prompt_file)
     notes = _plan_words(directory, configuration.ralph.tasks)
     if configuration.agents.strategy == "rotate":
@@ -85,12 +84,15 @@ def _unknown_costs(agents: "list[Agent]", configuration: Configuration) -> list[
     return [f"max_cost_usd counts the costs that agents report; none are reported by {', '.join(silent)}"]
 
 
-def _agents(asked: AgentsSpec, environment: Mapping[str, str]) -> "list[Agent]":
+def _agents(configuration: Configuration, environment: Mapping[str, str]) -> "list[Agent]":
+    from ralphd.agents.identity import with_account
     from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
 
+    asked, accounts = configuration.agents, configuration.accounts.named
     names = (asked.primary, *fallback_chain(asked.primary, asked.fallback, asked.named))
     check_names(names, asked.named)
-    return [agent_of(name, spec_of(name, asked.named), outside=environment) for name in names]
+    specs = {name: with_account(name, spec_of(name, asked.named), accounts) for name in names}
+    return [agent_of(name, spec, outside=environment) for name, spec in specs.items()]
 
 
 def _plan_words(directory: Path, tasks: str) -> list[str]:

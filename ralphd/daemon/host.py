@@ -16,13 +16,16 @@ from ralphd.core.supervision.model import SETTLED, Paused, RunId
 from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
+from ralphd.daemon.landing.queues import LandingQueues
 from ralphd.daemon.lifecycle import HowToEnd, Roster
 from ralphd.daemon.measures import Measures, measured
 from ralphd.daemon.ralph.callers import REQUESTED_BY, Callers
 from ralphd.daemon.regent import Regent
-from ralphd.daemon.registration import Registration, candidate
+from ralphd.daemon.registration import Registration, checked
 from ralphd.daemon.reload import renewed
-from ralphd.daemon.services import Services, UserConfiguration
+from ralphd.daemon.services import QuotaWatch, Services, UserConfiguration
+from ralphd.daemon.trees.plan import WorktreeOrder
+from ralphd.daemon.trees.trees import Trees
 from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
 from ralphd.process import tree
@@ -69,12 +72,16 @@ class Host:
         self.ready = False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
+        services.applicants, services.unadopted = self._roster.applicants, self._roster.unadopted
         self._admission = Admission(self._roster, services)
+        self.trees = Trees(self._roster, services, self._registered, self._admission.begin)
         self._users = UserConfiguration(services)
         self.callers = Callers(self._roster, services, self._users)
         self.webhooks = DaemonsWebhooks(
             services, events, self._users, self._roster, courier=courier, nudge=sender.nudge
         )
+        self.landing = LandingQueues(self._roster, services, self.send, self.start)
+        self._quota = QuotaWatch(services)
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
@@ -92,11 +99,14 @@ class Host:
         self._users.read()
         await self.webhooks.read()
         await lifecycle.recover(self._roster, self._services, self.events)
+        await self.landing.recover()
+        await self.trees.resume()
 
     async def look_round(self) -> None:
         """Poll what changes without a request, until cancelled."""
         starts = lifecycle.retry_starts(self._roster, self._services)
-        await asyncio.gather(starts, lifecycle.look_round(self._roster, self._services, self.events))
+        look = lifecycle.look_round(self._roster, self._services, self.events)
+        await asyncio.gather(starts, look, self.landing.run(), self._quota.watch())
 
     async def prune(self) -> None:
         """Once a minute, until cancelled: delete old logs and events, report refusals that were counted.
@@ -156,8 +166,9 @@ class Host:
     async def end(self, runs: HowToEnd) -> None:
         """Carry out a shutdown."""
         self.stopping.set()
-        limit_s = lifecycle.longest_end_s(self._roster) + CLOSING_S
+        limit_s = lifecycle.longest_deadline_s(self._roster) + lifecycle.KILL_LIMIT_S + CLOSING_S
         self._services.systemd.stopping(f"ending: {lifecycle.in_words(self._roster)}", limit_s=limit_s)
+        await self.landing.close(leaves_tests=runs == "leave" and self._services.tied is None)
         await lifecycle.end_runs(self._roster, self._services, runs)
         await self._roster.close()
 
@@ -183,6 +194,10 @@ class Host:
         daemon = json.dumps(self.daemon_view())
         views = b", ".join(await self._views([*self._roster], resources=resources))
         return f'{{"version": "{__version__}", "daemon": {daemon}, "ralphs": ['.encode() + views + b"]}"
+
+    def quota_views(self) -> list[dict[str, Any]]:
+        """Return the accounts of the agents. Blocks."""
+        return self._quota.views()
 
     def measures(self) -> Measures:
         """Return the figures of ``/metrics``, from memory alone."""
@@ -229,8 +244,7 @@ class Host:
 
         Raises UnknownRalph, WrongState, DirectoryBusy, NotUndone.
         """
-        self._refuse_when_stopping()
-        regent = self._roster.get(name)
+        regent = self._changeable(name)
         undone = await regent.undo(iteration, repair)
         return undone.shown() | {"ralph": json.loads(regent.view_bytes())}
 
@@ -252,12 +266,20 @@ class Host:
 
     async def register(self, registration: Registration) -> bytes:
         """Register a ralph, and start it if requested. A refusal changes nothing."""
+        return (await self._registered(registration)).view_bytes()
+
+    async def _registered(self, registration: Registration) -> Regent:
         self._refuse_when_stopping()
         async with self._registering:
             known = self._roster.directories()
-            wanted = await asyncio.to_thread(candidate, registration, known, self._services)
-            regent = await self._admission.admit(wanted, start=registration.start, resume=registration.resume)
-        return regent.view_bytes()
+            wanted = await checked(registration, known, self._services)
+            start, resume = registration.start, registration.resume
+            return await self._admission.admit(wanted, start=start, resume=resume)
+
+    async def start_in_worktrees(self, order: WorktreeOrder) -> list[bytes]:
+        """Start ralphs in worktrees of their own (W1). Raise RalphdError."""
+        self._refuse_when_stopping()
+        return [regent.view_bytes() for regent in await self.trees.start(order)]
 
     async def start(
         self, name: str, flags: Mapping[str, Any] | None = None, *, resume: bool | None = None
@@ -266,13 +288,14 @@ class Host:
 
         ``resume`` False: the built-in loop begins from the start, its checkpoint put aside.
         """
-        self._refuse_when_stopping()
-        regent = self._roster.get(name)
+        regent = self._changeable(name)
         if flags or resume is False:
             refuse_to_replace(regent)
         if isinstance(regent.account.supervision.state, SETTLED):
+            await self.trees.restore(name)
             await self._admission.pin(regent, flags or {})
-        await self._admission.begin(regent, resume=resume)
+            await self.trees.prepare(regent)
+        await self._admission.begin(regent, resume)
         return regent.view_bytes()
 
     async def reload_ralph(self, name: str) -> tuple[bytes, tuple[config.Difference, ...], str]:
@@ -302,22 +325,19 @@ class Host:
 
     async def ask(self, name: str, kind: Callable[..., requests.Event], **how: bool) -> bytes:
         """Have a request of this kind acted upon (G1, G2); return the view at once. Raises UnknownRalph."""
-        self._refuse_when_stopping()
-        regent = self._roster.get(name)
+        regent = self._changeable(name)
         await regent.request(kind(self._services.clock.now(), **how))
         return regent.view_bytes()
 
     async def acknowledge(self, name: str) -> bytes:
         """Acknowledge the open incident; no reminder follows. Raises UnknownRalph."""
-        self._refuse_when_stopping()
-        regent = self._roster.get(name)
+        regent = self._changeable(name)
         await regent.incidents.acknowledge()
         return regent.view_bytes()
 
     async def send(self, name: str, change: "Callable[[Inbox, Moment], Inbox]") -> bytes:
         """Change the inbox of a ralph's built-in loop and return it. Raises UnknownRalph, WrongState."""
-        self._refuse_when_stopping()
-        account = self._roster.get(name).account
+        account = self._changeable(name).account
         if not account.definition.runs_own_loop:
             why = "only the built-in loop takes tasks and notes"
             raise WrongState(f"{name} runs a command of its own", why=why)
@@ -325,6 +345,16 @@ class Host:
         async with self._sending:
             sent = await asyncio.to_thread(change_inbox, account.files.home, lambda kept: change(kept, at))
         return json.dumps(sent).encode()
+
+    async def land(self, name: str, branch: str | None) -> bytes:
+        """Queue a branch to land. Raises UnknownRalph, NotLandable, ConfigFaults."""
+        self._refuse_when_stopping()
+        return json.dumps(await self.landing.land(name, branch)).encode()
+
+    async def undo_landing(self, name: str, number: int | None) -> bytes:
+        """Queue the revert of what landed. Raises UnknownRalph, NotLandable."""
+        self._refuse_when_stopping()
+        return json.dumps(await self.landing.undo(name, number)).encode()
 
     async def report(
         self, name: str, run_id: RunId, report_id: str, digest: str, report: "Report"
@@ -344,7 +374,13 @@ class Host:
                 mend=f"ralphctl stop {name}",
             )
         await self._roster.drop(regent)
+        await self.trees.release(name)
         self._services.forget(name)
+
+    def _changeable(self, name: str) -> Regent:
+        """Return the Regent of a ralph for a request that changes something."""
+        self._refuse_when_stopping()
+        return self._roster.get(name)
 
     def _refuse_when_stopping(self) -> None:
         if self._shutdown.done():

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ralphd import wire
 from ralphd.core.supervision.events import DaemonStarted, DaemonStopping, Event, StopRequested
 from ralphd.core.supervision.model import SETTLED, Paused
+from ralphd.core.supervision.start_order import Applicant
 from ralphd.core.time import parse_rfc3339
 from ralphd.daemon import recovery
 from ralphd.daemon.ralph.announcer import ESCALATION
@@ -96,6 +97,14 @@ class Roster:
 
     def busy(self) -> list[Regent]:
         return [regent for regent in self if regent.has_a_run]
+
+    def applicants(self) -> list[Applicant]:
+        """Return those that wait for a start."""
+        return [each for regent in self if (each := regent.applicant) is not None]
+
+    def unadopted(self) -> int:
+        """Return how many ralphs may have a run of an earlier daemon that is not adopted yet."""
+        return sum(regent.is_unadopted for regent in self)
 
     async def close(self) -> None:
         """End all supervision; the runs live on."""
@@ -263,15 +272,16 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
 
 
 async def retry_starts(roster: Roster, services: "Services") -> None:
-    """Start what waits for memory or a place (A11): when a run ends, and every few seconds. Never ends."""
+    """Start whose turn it is (A11): when a run ends, and every few seconds, until the daemon ends."""
     while True:
         with suppress(TimeoutError):
             async with asyncio.timeout(RETRY_STARTS_S):
                 await services.freed.wait()
+        if services.stopping.is_set():
+            return
         services.freed.clear()
-        for regent in sorted(roster, key=lambda each: getattr(each.account.supervision.state, "since", 0.0)):
-            if regent.retry_start():
-                break  # its admission sets ``freed``
+        for name, hold in services.start_order().items():
+            roster.get(name).retry_start(hold)
 
 
 def disk_trouble(directory: Path) -> str | None:
@@ -291,12 +301,8 @@ def in_words(roster: Roster) -> str:
     return ", ".join(counts) or "no ralphs"
 
 
-def longest_end_s(roster: Roster) -> float:
-    """Return how long ``end_runs`` may take, with what runs now."""
-    return _longest_deadline_s(roster) + KILL_LIMIT_S
-
-
-def _longest_deadline_s(roster: Roster) -> float:
+def longest_deadline_s(roster: Roster) -> float:
+    """Return the longest ``stop_deadline_seconds`` of what runs now."""
     deadlines = (each.account.configuration.regent.stop_deadline_seconds for each in roster.busy())
     return max(deadlines, default=0.0)
 
@@ -330,7 +336,7 @@ async def end_runs(roster: Roster, services: "Services", how: HowToEnd) -> None:
     if how == "leave" and services.tied is None:
         return
     await ask_all_to_end(roster, services, kill=how == "now")
-    if await _none_left(roster, _longest_deadline_s(roster)):
+    if await _none_left(roster, longest_deadline_s(roster)):
         return
     await ask_all_to_end(roster, services, kill=True)
     if not await _none_left(roster, KILL_LIMIT_S):

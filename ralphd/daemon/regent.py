@@ -5,7 +5,6 @@ never waits for another. Watchers, timers and the gate run in tasks of their own
 """
 
 import asyncio
-import errno
 import json
 import logging
 import time
@@ -23,6 +22,7 @@ from ralphd.core.gate.verdict import GateRun, Verdict
 from ralphd.core.incidents import Escalation
 from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
+from ralphd.core.supervision.start_order import Applicant, StartHold
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.gate.gate import Gate
@@ -35,7 +35,7 @@ from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
 from ralphd.process.log.log import RalphLog
-from ralphd.process.machine import free_memory
+from ralphd.process.machine import local_zone
 from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
 from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
@@ -126,7 +126,7 @@ class Regent:
         self._alone = asyncio.Lock()
         self.incidents = Incidents(account, services, self._alone)
         self._spawn_fault: errors.RalphdError | None = None
-        self._refused: str | None = None
+        self._hold: StartHold | None = None
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
         self._looked = 0.0
@@ -150,6 +150,35 @@ class Regent:
         return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
 
     @property
+    def is_unadopted(self) -> bool:
+        """Whether a run of an earlier daemon may live that is not adopted yet."""
+        is_new = self._live is None and self._past is None
+        return is_new and isinstance(self.account.supervision.state, model.HAS_A_RUN)
+
+    @property
+    def applicant(self) -> Applicant | None:
+        """What decides when it starts, while it waits for that; else None."""
+        state = self.account.supervision.state
+        queued_at = state.queued_at if isinstance(state, model.Waiting | model.Starting) else None
+        return None if queued_at is None or self.name in self._services.living else self._applicant(queued_at)
+
+    def _applicant(self, queued_at: Moment) -> Applicant:
+        current, configuration = self.account.supervision, self.account.configuration
+        ralph, limits = configuration.ralph, configuration.run_limits()
+        skipped_until = current.tally.unscheduled_until
+        return Applicant(
+            self.name, queued_at, current.goal, limits, ralph.priority, ralph.schedule, skipped_until
+        )
+
+    @property
+    def _why_wait(self) -> str:
+        """What its start waits for, as of the last decision; empty if it does not wait."""
+        state = self.account.supervision.state
+        if not isinstance(state, model.Waiting):
+            return ""
+        return state.why if state.queued_at is None or self._hold is None else self._hold.why
+
+    @property
     def _seen(self) -> dict[str, Any] | None:
         """What the last run's output shows of its agents."""
         live = self._live or self._past
@@ -164,6 +193,7 @@ class Regent:
         view = self.account.view()
         shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": self._seen}
         shown["sandbox"] = inside and sandbox.view_of(*inside)
+        shown["message"] = self._why_wait or view["message"]
         notes = [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]
         return shown | {"notes": notes}
 
@@ -171,16 +201,17 @@ class Regent:
         """Return the view, its last output at most a second old; serialised once per change."""
         self._see_output()
         notes = (*self.account.notes, *self._strangers, self.gate.notes(), self.custody.notes())
-        parts = (*self.account.same(), self.living, notes, self.gate.same(), self._seen)
+        parts = (*self.account.same(), self.living, notes, self.gate.same(), self._seen, self._why_wait)
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes
 
     async def explain(self) -> dict[str, Any]:
         """Explain the last decision, or the state of the run that lives: rule, figures, evidence."""
-        run_id, state = self.living or self.account.facts.run_id, self.account.supervision.state
-        why = state.why if isinstance(state, model.Waiting) else ""
-        waits = Explanation("", "Its start waits", why) if why else None
+        run_id, wait = self.living or self.account.facts.run_id, self.account.supervision.wait
+        is_scheduled = wait is not None and wait.reason == model.Reason.SCHEDULE
+        done = f"the next run starts at {rfc3339(wait.until)}" if wait and is_scheduled else ""
+        waits = Explanation("", "Its start waits", why, done=done) if (why := self._why_wait) else None
         if run_id is None:
             nothing = asdict(waits or NOTHING_YET)
             return {"run_id": None, "living": False, **nothing, "evidence": None, "verdict": None}
@@ -343,7 +374,7 @@ class Regent:
             if await self.gate.open(run):
                 await self._handle(events.GateRunBegan(self._services.clock.now(), run.run_id))
         finally:
-            self.gate.start(self.gate.worker.work())  # what is open comes to a verdict, after a bug too
+            self._begin(self.gate.worker.work())  # what is open comes to a verdict, after a bug too
 
     async def _fault_in(self, work: Coroutine[Any, Any, None]) -> errors.RalphdError | None:
         """Return what a person can fix. A bug fails this ralph, not the daemon."""
@@ -406,14 +437,18 @@ class Regent:
         try:
             lock = self.holds.take()
             self.account.take_up()
+            if (postponed := self._postponed()) is not None:
+                return postponed
             await self.custody.before_run()
             chosen = await self._services.sandbox_for(
                 self.account, self.account.definition.directory, is_bare=self.gate.is_bare
             )
             if await self.gate.prepare():
-                self.gate.start(self.gate.test_baseline())
+                self._begin(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
-            self._admit()
+            if (postponed := self._postponed()) is not None:  # others may have started meanwhile
+                return postponed
+            self._services.living.add(self.name)
             directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
             await self._commits.begin()  # before the spawn: a quick command commits within milliseconds
             spec = await asyncio.to_thread(spec_of, self.account, self._services, directory, chosen)
@@ -431,32 +466,26 @@ class Regent:
         await self._tell_sandbox(born)
         return events.Spawned(born.started_at, born.run_id)
 
-    def _admit(self) -> None:
-        """Raise OSError while the start has to wait, CommandNotStartable where it is refused (A11)."""
+    def _postponed(self) -> events.SpawnPostponed | None:
+        """Return why the start has to wait, or None. Raise CommandNotStartable where it is refused (A11)."""
         if self.account.configuration.limits.require_cgroup and writable_cgroup() is None:
             raise errors.CommandNotStartable(
                 "no run can start without a control group",
                 why="[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here",
                 mend="run ralphd under systemd: ralphctl regent install",
             )
-        self._refused = self._why_wait()
-        if self._refused:
-            raise OSError(errno.EAGAIN, self._refused)
-        self._services.living.add(self.name)
-        self._services.freed.set()  # there may be a place for the next one, too
+        now = self._services.clock.now()
+        mine = self.applicant or self._applicant(now)
+        hold = self._hold = self._services.start_order(mine).get(self.name)  # none if it is to stop
+        if hold is None:
+            return None
+        return events.SpawnPostponed(now, hold.why, hold.reason, hold.until, mine.queued_at)
 
-    def _why_wait(self) -> str | None:
-        others = self._services.living - {self.name}
-        return self.account.configuration.run_limits().why_wait(free_memory(), len(others))
-
-    def retry_start(self) -> bool:
-        """Start now what waits for memory or a place, if it is there. Return whether it was."""
-        state = self.account.supervision.state
-        if not (self._refused and isinstance(state, model.Waiting)) or self._why_wait():
-            return False
-        self._refused = None
-        self.post(events.Woke(self._services.clock.now(), is_free=True))
-        return True
+    def retry_start(self, hold: StartHold | None) -> None:
+        """Start now if nothing holds the start back; else show what does."""
+        self._hold = hold
+        if hold is None and isinstance(self.account.supervision.state, model.Waiting):
+            self.post(events.Woke(self._services.clock.now(), is_free=True))
 
     def _left(self) -> None:
         self._services.living.discard(self.name)
@@ -510,9 +539,10 @@ class Regent:
             await self._inbox.put(_Envelope(events.StopRequested(self._services.clock.now(), now=True)))
         if commits:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
+        reported_usd = self.account.supervision.tally.cost_usd  # the next start begins a new tally
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
         await live.output.count(COUNTED_AT_END_BYTES)
-        if not self.account.supervision.tally.cost_usd:
+        if not reported_usd:
             async with self._alone:  # the history has one writer at a time
                 await self.account.records.enter_seen(record.run_id, ending.at, live.output.seen or {})
         # S7: what works in the directory and is not the run's is reported, never killed.
@@ -557,8 +587,12 @@ class Regent:
     async def look_round(self) -> None:
         """Poll every few seconds: last output, commits, lock file, copies, unsaved state."""
         self._see_output()
+        now = self._services.clock.now()
         if (run_id := self.living) is not None and (commits := await self._commits.commits()):
-            self.post(events.Committed(self._services.clock.now(), run_id, commits))
+            self.post(events.Committed(now, run_id, commits))
+        has_schedule = run_id is not None and self.account.configuration.ralph.schedule
+        if run_id and has_schedule and not self._applicant(now).is_scheduled(now, local_zone()):
+            self.post(events.ScheduleEnded(now, run_id))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
         if self._live is not None:
             await asyncio.to_thread(self._live.run.note_tree)

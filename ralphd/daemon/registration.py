@@ -3,8 +3,11 @@
 Faults are raised to the person who registers or starts a ralph, not found at night by the first verdict.
 """
 
+import asyncio
 import os
+import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +24,9 @@ from ralphd.store.state import Definition
 
 if TYPE_CHECKING:
     from ralphd.daemon.services import Services
+
+CHECK_S = 30.0
+"""Less than a client waits for an answer."""
 
 
 def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
@@ -65,6 +71,34 @@ class Candidate:
     definition: Definition
     environment: Mapping[str, str] = field(repr=False)
     notes: tuple[str, ...] = ()
+
+
+async def checked(registration: Registration, known: Mapping[str, Path], services: "Services") -> Candidate:
+    """Return the candidate. Raise DirectoryUnusable too if the check of its directory takes CHECK_S."""
+    # A thread of its own that nobody joins, one per directory: a file system that hangs must neither occupy
+    # the threads of others nor delay the end of the daemon.
+    result: Future[Candidate] = Future()
+    result.set_running_or_notify_cancel()
+    name = f"check of {registration.directory}"
+
+    def check() -> None:
+        try:
+            result.set_result(candidate(registration, known, services))
+        except BaseException as fault:
+            result.set_exception(fault)
+
+    try:
+        if any(each.name == name for each in threading.enumerate()):
+            raise TimeoutError
+        threading.Thread(target=check, name=name, daemon=True).start()
+        async with asyncio.timeout(CHECK_S):
+            return await asyncio.wrap_future(result)
+    except TimeoutError as error:
+        raise DirectoryUnusable(
+            f"{registration.directory} does not answer",
+            why=f"checking it takes longer than {CHECK_S:g} s: its file system may hang",
+            mend=f"ls {registration.directory}  (mount it again if this hangs too)",
+        ) from error
 
 
 def candidate(registration: Registration, known: Mapping[str, Path], services: "Services") -> Candidate:
@@ -159,6 +193,11 @@ def notes_on(
     notes += notes_on_gate(directory, configuration)
     if lacking := configuration.run_limits().unavailable(enabled_controllers()):
         notes.append(lacking)
+    if configuration.ralph.schedule and command and configuration.ralph.mode == "loop":
+        notes.append(
+            "outside its schedule a run of this command ends after an iteration that it reports;"
+            " a command that reports none is not ended"
+        )
     notes += [
         f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
     ]

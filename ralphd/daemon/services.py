@@ -12,21 +12,24 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, wanted
+from ralphd.core.quota.clock import news_of, view_of
 from ralphd.core.sandbox import BOX, DEVICES, NEEDS_NONE, TEMPORARY, WRITE, SandboxChoice, restricted
 from ralphd.core.supervision.events import Event, GraceOver, Woke
 from ralphd.core.supervision.model import RunId
+from ralphd.core.supervision.start_order import Applicant, StartHold, start_order
 from ralphd.core.time import Moment
 from ralphd.errors import CommandNotStartable, ConfigFaults
 from ralphd.git.repo import Repository
 from ralphd.notify.hub import Hub
-from ralphd.process.machine import Clock
+from ralphd.process.machine import Clock, free_memory, local_zone
 from ralphd.process.sandbox.probe import SandboxProbe
 from ralphd.store.events import EventStore
+from ralphd.store.shared.quota import QuotaFiles, quota_directory
 from ralphd.systemd import Systemd
 from ralphd.wire import EVENTS
 
 if TYPE_CHECKING:
-    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.ralph.run_source import RunSource
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +85,8 @@ class Services:
     """What a Regent needs besides its ralph. Runs create their files under ``umask``.
 
     ``tied`` is the pipe at whose end of file daemon and runs end (P5); None for a daemon of its own.
-    ``living`` are the ralphs that have a run; ``freed`` is set when that changes.
+    ``living`` are the ralphs that have a run; ``freed`` is set when that changes. ``applicants`` gives those
+    that wait for a start, ``unadopted`` the number of runs to adopt: they have a place too.
     """
 
     state_directory: Path
@@ -97,6 +101,8 @@ class Services:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     living: set[str] = field(default_factory=set)
     freed: asyncio.Event = field(default_factory=asyncio.Event)
+    applicants: Callable[[], list[Applicant]] = list
+    unadopted: Callable[[], int] = int
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 
@@ -104,6 +110,14 @@ class Services:
     def commands(self) -> Path:
         """The directory of ``ralphctl`` and ``ralph`` that is on the PATH of every run."""
         return self.state_directory / "bin"
+
+    def start_order(self, *more: Applicant) -> dict[str, StartHold | None]:
+        """Return why each ralph that waits for a start, or is in ``more``, still waits; None: it starts."""
+        every = {each.name: each for each in (*self.applicants(), *more)}
+        if not every:
+            return {}
+        running = len(self.living - every.keys()) + self.unadopted()
+        return start_order(every.values(), running, free_memory(), self.clock.now(), local_zone())
 
     def is_cut_off(self) -> bool:
         """Whether the process that the daemon is tied to is gone: then every run ends by itself (P5)."""
@@ -139,7 +153,7 @@ class Services:
             await self.news.tell("daemon.degraded", {"message": what})
 
     async def sandbox_for(
-        self, account: "RalphRecord", directory: Path, *, is_bare: bool = False
+        self, account: "RunSource", directory: Path, *, is_bare: bool = False
     ) -> SandboxChoice:
         """Choose the sandbox of what starts in ``directory``. Raise CommandNotStartable without it.
 
@@ -155,6 +169,41 @@ class Services:
             mend = "start in another directory, or with another TMPDIR"
             raise CommandNotStartable(f'level = "{level}" is not possible here', why=chosen.fault, mend=mend)
         return chosen
+
+
+QUOTA_LOOK_S: Final = 2.0
+
+
+class QuotaWatch:
+    """Publishes when an account meets a limit, and when it is open again (Q5): each change once."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._files = QuotaFiles(quota_directory(services.state_directory))
+        self._told: dict[str, str] = {}
+        self._seen: object = ()
+
+    def views(self) -> list[dict[str, Any]]:
+        """Return all accounts as the API shows them. Blocks."""
+        return [view_of(each, self._services.clock.now()) for each in self._files.clocks()]
+
+    async def watch(self) -> None:
+        """Look every two seconds, until cancelled."""
+        while True:
+            await self._look()
+            await asyncio.sleep(QUOTA_LOOK_S)
+
+    async def _look(self) -> None:
+        signature = self._files.signature()
+        if signature == self._seen:
+            return
+        self._seen = signature
+        for clock in await asyncio.to_thread(self._files.clocks):
+            news = news_of(clock)
+            if news is not None and self._told.get(clock.account) != news[1]:
+                kind, key, data = news
+                await self._services.news.tell(kind, data, key=f"{kind} {key}")
+                self._told[clock.account] = key
 
 
 # The user's own configuration file as far as it is the daemon's: its webhooks, its bounds of logs.
@@ -197,29 +246,27 @@ class Timers:
     def __init__(self, services: Services, post: Callable[[Event], None]) -> None:
         self._services = services
         self._post = post
-        self._wait: asyncio.TimerHandle | None = None
-        self._grace: asyncio.TimerHandle | None = None
+        self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def wake_at(self, at: Moment) -> None:
         """Post ``Woke`` at this moment, or earlier to look at the clock."""
-        if self._wait is not None:
-            self._wait.cancel()
         delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
-        self._wait = asyncio.get_running_loop().call_later(delay_s, self._wake)
+        self._set("wait", delay_s, self._wake)
 
     def kill_after(self, run_id: RunId, delay_s: float) -> None:
         """Post ``GraceOver`` after ``delay_s``."""
-        if self._grace is not None:
-            self._grace.cancel()
-        self._grace = asyncio.get_running_loop().call_later(delay_s, self._grace_over, run_id)
+        self._set("grace", delay_s, self._grace_over, run_id)
+
+    def _set(self, name: str, delay_s: float, act: Callable[..., None], *facts: RunId) -> None:
+        if (earlier := self._timers.get(name)) is not None:
+            earlier.cancel()
+        self._timers[name] = asyncio.get_running_loop().call_later(delay_s, act, *facts)
 
     def cancel(self) -> None:
-        for timer in (self._wait, self._grace):
-            if timer is not None:
-                timer.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
 
     def _wake(self) -> None:
-        self._wait = None
         if not self._services.stopping.is_set():
             self._post(Woke(self._services.clock.now()))
 
@@ -228,7 +275,7 @@ class Timers:
 
 
 def _restricted(
-    chosen: SandboxChoice, account: "RalphRecord", directory: Path, state_directory: Path
+    chosen: SandboxChoice, account: "RunSource", directory: Path, state_directory: Path
 ) -> SandboxChoice:
     repository = Repository.find(directory)
     git = () if repository is None else repository.proven()

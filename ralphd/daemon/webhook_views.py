@@ -14,16 +14,8 @@ from urllib.parse import urlsplit
 from ralphd.config.configuration import Configuration
 from ralphd.config.files import user_file
 from ralphd.config.values import an_address, event_patterns, hook_name, storable
-from ralphd.core.delivery import (
-    Answer,
-    DeliveryState,
-    Destination,
-    KeptDelivery,
-    ReceiverReply,
-    default_name,
-    why_failed,
-    why_not,
-)
+from ralphd.core import delivery as outgoing
+from ralphd.core.delivery import Answer, DeliveryState, Destination, KeptDelivery, ReceiverReply
 from ralphd.core.time import rfc3339
 from ralphd.errors import PrivateAddress, UsageError, WebhookRefused
 from ralphd.store.webhooks import Added, Gone
@@ -73,7 +65,7 @@ def _named(hooks: Mapping[str, Hook]) -> dict[str, Hook]:
     names: dict[str, str] = {}
     for id, hook in sorted(hooks.items(), key=lambda item: not item[1].destination.name):
         to, taken = hook.destination, names.values()
-        names[id] = to.name if to.name and to.name not in taken else default_name(to, taken)
+        names[id] = to.name if to.name and to.name not in taken else outgoing.default_name(to, taken)
     return {id: hook.with_(name=names[id]) for id, hook in hooks.items()}
 
 
@@ -138,7 +130,7 @@ def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
 
 def view_of_test(to: Destination, answer: Answer, *, took_s: float, is_back: bool) -> View:
     """Return the result of a test. ``is_back``: it had answered 410 and is enabled again."""
-    why = why_failed(answer)
+    why = outgoing.why_failed(answer)
     return {
         "id": to.id,
         "name": to.name,
@@ -183,7 +175,7 @@ def checked(asked: Destination, *, may_be_private: bool) -> Destination:
 def _refuse_private(url: str, *, is_asked: bool, is_allowed: bool) -> None:
     host = urlsplit(url).hostname or ""
     addresses = _written_addresses(host)
-    if why := why_not(addresses, allow_private=True):
+    if why := outgoing.why_not(addresses, allow_private=True):
         raise WebhookRefused(f"nothing is sent to {host}", why=why, mend="use the URL of a receiver")
     if is_asked and not is_allowed:
         file = user_file(os.environ, Path(os.environ.get("HOME", "/")))
@@ -192,7 +184,7 @@ def _refuse_private(url: str, *, is_asked: bool, is_allowed: bool) -> None:
             why=f"only you can allow them: notify.allow_private = true in {file}",
             mend="in your own shell, not in a run: ralphctl webhooks add --allow-private URL",
         )
-    if not is_asked and why_not(addresses, allow_private=False):
+    if not is_asked and outgoing.why_not(addresses, allow_private=False):
         raise WebhookRefused(f"{host} is a private address", mend="ralphctl webhooks add --allow-private URL")
 
 

@@ -4,11 +4,12 @@ Each line names the command that helps. ``in_the_way`` and ``half_done`` read fi
 asked at every boundary; ``unsupported`` starts git and is asked when a ralph starts, not at its first revert.
 """
 
+import hashlib
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ SUPPORT_LIMIT_S: Final = 10.0
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
 _HEAD_BYTES: Final = 4096
+_MOST_KNOWN: Final = 100
+_KNOWN_BYTES: Final = 1 << 20
 _UNFINISHED: Final = (
     (("rebase-merge", "rebase-apply/rebasing"), "a rebase", "rebase"),
     (("rebase-apply/applying",), "git am", "am"),
@@ -100,20 +103,43 @@ def present_trouble(directory: Path) -> tuple[str, ...]:
     return lines
 
 
-def left_uncommitted(directory: Path, since: Moment) -> tuple[str, ...]:
+def left_uncommitted(directory: Path, since: Moment, known: Mapping[str, str]) -> tuple[str, ...]:
     """Return the files that are not committed and were changed from ``since`` on.
 
-    A deleted file always counts. Empty outside of a repository, and where git fails or is slow. Blocks.
+    A deleted file always counts; one with the digest that ``known`` has for it does not: the gate
+    rewrites what it had set aside. Empty outside of a repository, and where git fails or is slow. Blocks.
     """
     try:
         git = GitRunner(directory, limit_s=SUPPORT_LIMIT_S)
-        names = [entry[3:] for entry in git.status()]
-        names = [
-            name for name in names if b".ralph" not in name.split(b"/") and _is_changed(git.path(name), since)
-        ]
+        names = [entry[3:] for entry in git.status() if b".ralph" not in entry[3:].split(b"/")]
+        changed = [(readable(name), git.path(name)) for name in names if _is_changed(git.path(name), since)]
     except NotDone:
         return ()
-    return tuple(map(readable, names))
+    return tuple(name for name, path in changed if name not in known or known[name] != _digest(path))
+
+
+def uncommitted_digests(directory: Path) -> dict[str, str]:
+    """Return a digest of the first 100 tracked files that are not committed, except files over 1 MiB.
+
+    Empty outside of a repository, and where git fails or is slow. Blocks.
+    """
+    try:
+        git = GitRunner(directory, limit_s=_LIMIT_S)
+        names = islice((entry[3:] for entry in git.status("-uno")), _MOST_KNOWN)
+        found = {readable(name): _digest(git.path(name)) for name in names}
+    except NotDone:
+        return {}
+    return {name: digest for name, digest in found.items() if digest is not None}
+
+
+def _digest(path: bytes) -> str | None:
+    """Return a digest of a file, empty for an absent one; None for one that is large or unreadable."""
+    try:
+        return hashlib.sha256(read_plain(Path(os.fsdecode(path)), _KNOWN_BYTES)).hexdigest()
+    except FileNotFoundError:
+        return ""
+    except OSError:
+        return None
 
 
 def _is_changed(path: bytes, since: Moment) -> bool:

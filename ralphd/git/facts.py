@@ -16,7 +16,7 @@ from typing import Final
 from ralphd.core.gate.verdict import Boundary, JudgedCommit, Position
 from ralphd.git import repo
 from ralphd.git.diagnostics import trouble_of
-from ralphd.git.repo import Repository
+from ralphd.git.repo import FULL_SHA, Repository
 from ralphd.git.runner import GitRunner, NotDone, readable
 from ralphd.git.tree_diff import Sides, entry_of, staged_at
 from ralphd.plain_files import open_plain
@@ -29,7 +29,6 @@ MOST_DIRTY: Final = 1000
 LIMIT_S: Final = 20.0
 _SUBJECT_CHARS: Final = 200
 _SHA: Final = re.compile(r"[0-9a-f]{4,64}")
-_FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 LOG: Final = ("log", "-z", "--no-show-signature", "--encoding=UTF-8", "--no-color", "--no-notes")
 
 
@@ -261,7 +260,7 @@ def position(directory: Path) -> Position:
     words = ("rev-parse", "--revs-only", "HEAD^{commit}", "--symbolic-full-name", "HEAD")
     code, output = repo.answer(directory, *words) or (1, b"")
     sha, _, ref = output.removesuffix(b"\n").decode(errors="replace").partition("\n")
-    if code == 0 and _FULL_SHA.fullmatch(sha):
+    if code == 0 and FULL_SHA.fullmatch(sha):
         return Position(sha, _branch_name(ref))
     return Position(None, _branch_name(repo.line(directory, "symbolic-ref", "--quiet", "HEAD") or ""))
 
@@ -310,7 +309,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
 
 
 def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
-    if after is None or (before is not None and not _FULL_SHA.fullmatch(before)):
+    if after is None or (before is not None and not FULL_SHA.fullmatch(before)):
         return ()
     words = (*LOG, "--first-parent", "--format=%H %P%x09%s%n%b", f"--max-count={MOST_COMMITS + 1}")
     code, output = git.run(*words, after, *([f"^{before}"] if before else []), "--")

@@ -111,6 +111,24 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str
     return f"pushed {upstream.ahead} commit{'s' * (upstream.ahead != 1)} to {upstream.name}"
 
 
+def fetch(directory: Path, *words: str, outside: Mapping[str, str] | None = None) -> str:
+    """Run ``git fetch``. Return why it failed; empty if it did not. Blocks as ``push``."""
+    return _failure(directory, "fetch", "--quiet", "--no-write-fetch-head", *words, outside=outside)
+
+
+def push_commit(directory: Path, *words: str, outside: Mapping[str, str] | None = None) -> str:
+    """Run ``git push``. Return why it failed; empty if it did not. Blocks as ``push``."""
+    return _failure(directory, "push", "--porcelain", *words, outside=outside)
+
+
+def _failure(directory: Path, *words: str, outside: Mapping[str, str] | None) -> str:
+    try:
+        _run(directory, *words, limit_s=PUSH_LIMIT_S, outside=outside)
+    except _Failed as why:
+        return str(why)
+    return ""
+
+
 def _rebase(directory: Path, upstream: _Upstream, *, limit_s: float) -> None:
     try:
         _run(directory, "rebase", "--quiet", "--rebase-merges", upstream.tracking, limit_s=limit_s)

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
 
+FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 READ_BYTES: Final = 4 << 20
 TIME_LIMIT_S = 5.0
 _LINE_BYTES: Final = 1 << 16
@@ -146,6 +147,11 @@ class Repository:
             return None
         value = self.value(ref)
         return None if value is None else (ref, value)
+
+    def branch(self) -> str | None:
+        """Return the name of HEAD's branch; None where git has to be asked (detached, in reftables)."""
+        name = (self._head_ref() or "").removeprefix("refs/heads/")
+        return None if name.startswith(("refs/", ".")) else name or None
 
     def value(self, ref: str) -> str | None:
         """Return the sha of a shared ref; None where git has to be asked (absent, packed or symbolic)."""
@@ -293,10 +299,10 @@ def _text(path: str, *, if_gone: str | None = None) -> str | None:
 
 def head(directory: Path) -> Head | None:
     """Return the HEAD of the repository around ``directory``; None without one, or when git is too slow."""
-    if Repository.find(directory) is None:
+    if (repository := Repository.find(directory)) is None:
         return None
-    # Two calls: before the first commit only the branch is known, of a detached HEAD only the commit.
-    branch = line(directory, "symbolic-ref", "--short", "--quiet", "HEAD")
+    # Before the first commit only the branch is known, of a detached HEAD only the commit.
+    branch = repository.branch() or line(directory, "symbolic-ref", "--short", "--quiet", "HEAD")
     commit = line(directory, "rev-parse", "--short", "--verify", "--quiet", "HEAD")
     return None if branch is None and commit is None else Head(commit, branch and printable(branch))
 

@@ -22,6 +22,7 @@ from ralphd.core.gate import git_config_changes
 from ralphd.core.gate.git_config_changes import ChangedCommand
 from ralphd.diagnostics import reach
 from ralphd.git import repo
+from ralphd.git.repo import FULL_SHA
 from ralphd.git.runner import NotDone, ref_name
 from ralphd.git.vault import REMOTES, SAFE, TAKE_LIMIT_S, Taken, Vault
 from ralphd.plain_files import read_plain
@@ -33,7 +34,6 @@ _NEW: Final = ".ralph-new"
 _COMPLETE: Final = "ralph-complete"
 _REF: Final = re.compile(r"([0-9a-f]{40,64}) (refs/\S+)")
 _HEAD: Final = re.compile(r"(ref: refs/\S+|[0-9a-f]{40,64})\s*")
-_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 _URL: Final = re.compile(r"remote\..*\.url", re.DOTALL)
 _FOLDER: Final = ("folder",)
 _UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache")
@@ -250,7 +250,7 @@ def _add_work_tree(new: Path, old: Path, name: Path, copy: Path) -> None:
 def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str]:
     """Fetch from local remotes what the vault lacks. Return the refs, without lost ones of remotes."""
     (new / "HEAD").write_text("ref: refs/heads/main\n")  # without the configuration, which may name commands
-    shas = "".join(f"{sha}\n" for sha in taken.refs.values() if _SHA.fullmatch(sha)).encode()
+    shas = "".join(f"{sha}\n" for sha in taken.refs.values() if FULL_SHA.fullmatch(sha)).encode()
     options = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance")
     for url in urls:
         if _git(new, "rev-list", "--objects", "--quiet", "--stdin", given=shas) is None:
@@ -291,7 +291,7 @@ def _refs_in(git: Path) -> Iterator[tuple[str, str]]:
         for name in names:
             path = Path(folder) / name
             with suppress(OSError):
-                if _SHA.fullmatch(text := _text(path).strip()):
+                if FULL_SHA.fullmatch(text := _text(path).strip()):
                     yield str(path.relative_to(git)), text
 
 
@@ -300,7 +300,7 @@ def _text(path: Path) -> str:
 
 
 def _write_refs(git: Path, refs: Mapping[str, str]) -> None:
-    lines = [f"{value} {name}\n" for name, value in sorted(refs.items()) if _SHA.fullmatch(value)]
+    lines = [f"{value} {name}\n" for name, value in sorted(refs.items()) if FULL_SHA.fullmatch(value)]
     (git / "packed-refs").write_text("# pack-refs with: sorted \n" + "".join(lines))
     for name, value in refs.items():
         if value.startswith("ref: "):

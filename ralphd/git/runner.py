@@ -15,8 +15,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ralphd.core.text import first_names
 from ralphd.git import repo
-from ralphd.git.locks import lock_files, lock_message
+from ralphd.git.locks import lock_files, lock_message, remove_own_lock
 from ralphd.git.repo import Repository
 from ralphd.plain_files import open_plain
 
@@ -237,9 +238,14 @@ class GitRunner:
             return lock_message(locks[0])
         return f"try it: git -C {self.directory} status"
 
-    def allow_rollback(self) -> None:
-        """Extend the deadline: an act that failed, perhaps by its deadline, has to be rolled back."""
+    def allow_rollback(self, why: Exception) -> None:
+        """Extend the deadline: an act that failed, perhaps by its deadline, has to be rolled back.
+
+        Removes the lock of the index that a killed git of ours has left.
+        """
         self._deadline = max(self._deadline, time.monotonic() + ROLLBACK_S)
+        if isinstance(why, WasKilled):
+            remove_own_lock(self.repository, self.top)
 
     @property
     def remaining_s(self) -> float:
@@ -294,9 +300,7 @@ def error_text(error: NotDone | OSError) -> str:
 
 def name_list(names: Iterable[bytes], most: int = SHOWN) -> str:
     """Return the first names and the number of the others, on one line."""
-    ordered = sorted(names)
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(readable(name) for name in ordered[:most]) + more
+    return first_names([readable(name) for name in sorted(names)], most)
 
 
 def readable(name: bytes) -> str:

@@ -5,6 +5,7 @@ HEAD, index, hooks and configuration of one work tree, and its small ignored fil
 linked. A copy that fails leaves the earlier one whole.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -29,10 +30,13 @@ from ralphd.plain_files import open_plain, read_plain
 
 TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
+LOCK_LIMIT_S: Final = 60.0
+_LOOK_S: Final = 0.02
 KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
 KEPT_PACKS: Final = 10
 REMOTES: Final = "refs/remotes/"
+_MOST_LOST: Final = 100
 STALE_LOCK_S: Final = 3600.0
 UNUSED_S: Final = 30 * 86400.0
 _UNUSED: Final = "unused-since"
@@ -115,12 +119,15 @@ class Vault:
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
-        """Hold the lock of the vault: ralphs in several work trees share it. Creates it. Raises OSError."""
+        """Hold the lock of the vault: ralphs in several work trees share it. Creates it.
+
+        Raises TimeoutError where another process holds it for LOCK_LIMIT_S, and OSError.
+        """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor, self.path)
             if not self.folder.exists() and self._old.exists():
                 self._old.rename(self.folder)
             yield
@@ -312,6 +319,43 @@ class Vault:
             file.write(data)
             return True
         return False
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    end = time.monotonic() + LOCK_LIMIT_S
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                text = "another process does not release the lock"
+                raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
+            time.sleep(_LOOK_S)
+
+
+@dataclass(frozen=True, slots=True)
+class RewoundUpstream:
+    """A remote-tracking ref that no longer has ``lost`` commits (100 at most) it had at ``sha``."""
+
+    ref: str
+    sha: str
+    lost: int
+
+
+def rewound_upstreams(before: Taken, after: Taken) -> Iterator[RewoundUpstream]:
+    """Yield the remote-tracking refs that lost commits between two copies. Raises NotDone.
+
+    A commit counts as lost unless the ref has its change (patch-id), or, where the ref is gone, another
+    ref has it.
+    """
+    git = GitRunner(Path(after.top), limit_s=CHECK_LIMIT_S)
+    moved = (name for name, sha in before.refs.items() if after.refs.get(name) != sha)
+    for name in islice((name for name in moved if name.startswith(REMOTES)), _MOST_LOST):
+        old, new = before.refs[name], after.refs.get(name)
+        words = ("--cherry-pick", "--right-only", f"{new}...{old}") if new else (old, "--not", "--remotes")
+        code, lost = git.run("rev-list", "--no-merges", f"--max-count={_MOST_LOST}", *words)
+        if code == 0 and lost:
+            yield RewoundUpstream(name, old, len(lost.split()))
 
 
 def remove_unused(home: Path, directories: Iterable[Path], now: Moment) -> None:

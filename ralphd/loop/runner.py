@@ -12,16 +12,20 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
+from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.gate.verdict_views import verdict_line
 from ralphd.core.loop import model, tasks
 from ralphd.core.loop.model import FinishIteration, Iteration, Loop, PauseReason
 from ralphd.core.loop.step import SET_BACK_S, step
-from ralphd.core.plan import AUTO
+from ralphd.core.plan import AUTO, Plan
+from ralphd.core.quota.clock import Force
 from ralphd.core.supervision.model import Next
+from ralphd.core.text import one_line
 from ralphd.errors import RalphdError
 from ralphd.git.facts import position
 from ralphd.git.remote import pull_rebase, push
+from ralphd.loop.accounts import AttemptEnd, LoopAccounts
 from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.attempt.attempt_runner import AttemptRunner
 from ralphd.loop.console import Console, span
@@ -112,6 +116,25 @@ LAST_WORDS_S = 60.0
 """A daemon that is being replaced is back within this time."""
 MOST_REQUESTS = 16
 """More signals than this, before anything can be done, change nothing."""
+MOST_WHY_CHARS = 120
+LIMITS = (PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT)
+
+
+def _attempt_end(
+    agent: str, event: model.AttemptOver, after: model.LoopStep, policy: model.LoopPolicy
+) -> AttemptEnd:
+    """Return what the attempt's end means for its account; until when, as the step has decided."""
+    finding, kind = event.finding, event.finding.kind
+    if kind is None or kind not in map(str, LIMITS):
+        return AttemptEnd(agent, answered=event.worked or (kind is None and not finding.asked))
+    guessed = finding.reset is None or finding.reset.until <= event.at
+    report = next((each for each in after.orders if isinstance(each, model.ReportAttempt)), None)
+    until = None if report is None else report.until
+    if until is None:
+        known = None if finding.reset is None else finding.reset.until + policy.reset_margin_s
+        until = event.at + policy.rate_limit_s if guessed or known is None else known
+    why = one_line(finding.why, MOST_WHY_CHARS).rstrip(".")
+    return AttemptEnd(agent, False, why, until, guessed, kind is FailureKind.RATE_LIMIT)
 
 
 class LoopRunner:
@@ -121,10 +144,11 @@ class LoopRunner:
         self._settings, self._console, self._store = settings, console, store
         self._reports = settings.reports(console.say)
         self._reporter = Reporter(self._reports, settings)
-        context = LoopContext(settings, console, store, self._reporter)
+        self._accounts = LoopAccounts(settings, console.say)
+        context = LoopContext(settings, console, store, self._reporter, self._accounts)
         self._boundary = BoundaryClient(context, self._reports)
         tasks_file = settings.configuration.ralph.tasks or AUTO
-        self._plans = PlanReader(settings.directory, tasks_file, store.added)
+        self._plans = PlanReader(settings.directory, tasks_file, store.added, self._own_part)
         self._attempts = AttemptRunner(context, self._plans, self._save_before_kill)
         self._loop = Loop()
         self._events: asyncio.Queue[model.LoopEvent] = asyncio.Queue(2 * MOST_REQUESTS)
@@ -132,13 +156,18 @@ class LoopRunner:
         self._stop_asked = False
         self._bug: Exception | None = None
 
+    def _own_part(self, plan: Plan) -> Plan:
+        return self._store.own_part(plan, self._loop.ledger)
+
     async def run(self, *, resume: bool) -> int:
         """Run iterations until there is nothing to do; return the exit code (L11)."""
         heart = asyncio.create_task(self._beat())
         try:
             event: model.LoopEvent = await self._begin(resume)
             while not isinstance(self._loop.stage, model.Finished):
-                await self._carry_out_all(step(self._loop, event, self._settings.policy))
+                after = step(self._loop, event, self._settings.policy)
+                await self._tell_accounts(event, after)
+                await self._carry_out_all(after)
                 if not isinstance(self._loop.stage, model.Finished):
                     event = await self._next()
                 if self._bug is not None:
@@ -153,6 +182,7 @@ class LoopRunner:
                 self._work.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._work
+            await asyncio.to_thread(self._accounts.leave)
             await asyncio.to_thread(self._reports.close, LAST_WORDS_S)
 
     def on_signal(self, number: signal.Signals) -> None:
@@ -204,6 +234,18 @@ class LoopRunner:
             self._console.say(f"{verdict_line(verdict)} (from the previous run)")
         return model.Began(time.time(), plan, resumed, verdict, await asyncio.to_thread(self._store.undone))
 
+    async def _tell_accounts(self, event: model.LoopEvent, after: model.LoopStep) -> None:
+        """Share what the event means for the accounts, before anything else is done (Q2)."""
+        match self._loop.stage, event:
+            case model.Attempting(iteration=iteration), model.AttemptOver():
+                end = _attempt_end(iteration.agent, event, after, self._settings.policy)
+                await asyncio.to_thread(self._accounts.ended, end)
+            case model.Resting(reason=reason), model.Skipped() if reason in LIMITS:
+                self._accounts.force = Force.ALL
+            case model.Begin(), model.Began(resumed=model.Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
+                if self._settings.policy.pause_when_exhausted:  # a person resumes, and may have bought more
+                    self._accounts.force = Force.GUESSES
+
     async def _carry_out_all(self, after: model.LoopStep) -> None:
         """Save the new state, then carry out the orders."""
         before, self._loop = self._loop, after.loop
@@ -227,6 +269,10 @@ class LoopRunner:
                 self._attempts.agents.not_before = rest.until
                 return model.LoopWoke(rest.until)
             sleep_s = 1.0 if self._console.is_terminal else LONGEST_SLEEP_S
+            if rest.for_an_agent and self._accounts.waits:
+                if (agent := await asyncio.to_thread(self._accounts.freed, now)) is not None:
+                    return model.AccountFreed(now, agent)
+                sleep_s = LOOK_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s - lead_s, sleep_s)):
                     return await self._events.get()
@@ -269,6 +315,12 @@ class LoopRunner:
         await self._carry_out(model.SaveCheckpoint(reason, iteration, None, why))
 
     async def _attempt(self, order: model.StartAttempt) -> None:
+        """Run the attempt if its account permits it (Q2)."""
+        agent, now = order.iteration.agent, time.time()
+        at = max(now, min(self._attempts.agents.not_before, now + LEAD_S))
+        if (hold := await asyncio.to_thread(self._accounts.ask, agent, at)) is not None:
+            self._events.put_nowait(model.HeldBack(now, hold.until, hold.why, hold.brief))
+            return
         self._events.put_nowait(await self._attempts.run(order, self._loop.plan))
 
     async def _await_verdict(self, order: model.FinishIteration) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ralphd import wire
 from ralphd.agents.agent import Agent
+from ralphd.agents.identity import with_account
 from ralphd.agents.known import agent_of, check_names, fallback_chain, spec_of
 from ralphd.config.configuration import Configuration, fields_by_key, load
 from ralphd.config.values import fit_name
@@ -20,6 +21,7 @@ from ralphd.store.files import make_private_directory
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
+    from ralphd.loop.accounts import LoopAccounts
     from ralphd.loop.console import Console
     from ralphd.loop.reporter import Reporter
     from ralphd.loop.store import LoopStore
@@ -78,6 +80,7 @@ class LoopContext:
     console: "Console"
     store: "LoopStore"
     reporter: "Reporter"
+    accounts: "LoopAccounts"
 
 
 def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause: bool) -> LoopSettings:
@@ -119,7 +122,7 @@ def _settings(
     *,
     pause: bool,
 ) -> LoopSettings:
-    agents = configuration.agents
+    agents, accounts = configuration.agents, configuration.accounts.named
     chain = (agents.primary, *fallback_chain(agents.primary, agents.fallback, agents.named))
     check_names(chain, agents.named)
     pause = agents.on_exhausted == "pause" or (agents.on_exhausted == "auto" and pause)
@@ -131,7 +134,7 @@ def _settings(
         (home / "runs" / run_id if run_id else home) / "attempts",
         configuration,
         policy_of(configuration, chain, pause=pause),
-        {each: agent_of(each, spec_of(each, agents.named)) for each in chain},
+        {each: agent_of(each, with_account(each, spec_of(each, agents.named), accounts)) for each in chain},
         dict(environ),
     )
 

@@ -3,6 +3,7 @@
 A full disk must not end a loop: what cannot be written becomes a line for the log, and the loop continues.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,18 +14,28 @@ from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.gate.verdict_views import heard, one_line
 from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
-from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, SaveCheckpoint
+from ralphd.core.loop.model import (
+    Checkpoint,
+    CheckpointTask,
+    Ledger,
+    Loop,
+    LoopState,
+    SaveCheckpoint,
+    TaskState,
+)
 from ralphd.core.loop.tasks import progress
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.core.worktrees.rules import Claims, claimed, only
 from ralphd.git.snapshot import snapshot
 from ralphd.store.gate import look_into
 from ralphd.store.loop_files import LoopFiles, peek_inbox
+from ralphd.store.shared.claims import change_claims, worktree_of
 from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict
     from ralphd.core.loop.phases import Phases
-    from ralphd.core.plan import Task
+    from ralphd.core.plan import Plan, Task
     from ralphd.loop.settings import LoopSettings
 
 MOST_NOTES, MOST_NOTE_CHARS = 10, 500
@@ -41,6 +52,8 @@ class LoopStore:
         self._settings = settings
         self.prompt_file = settings.home / "PROMPT-now.md"
         self._files = LoopFiles(settings.home, settings.directory)
+        self._state = settings.home.parent.parent
+        self._tree = worktree_of(self._state, settings.name) if settings.is_supervised else None
         self._news: list[str] = []
         self._trouble = ""
         self._notes_read = 0
@@ -183,6 +196,28 @@ class LoopStore:
     def added(self) -> "tuple[Task, ...]":
         """Return the tasks that a person added."""
         return plan_tasks(peek_inbox(self._settings.home))
+
+    def own_part(self, plan: "Plan", ledger: Ledger) -> "Plan":
+        """Claim the next task of a list that several ralphs share, and return this ralph's part of it (W1).
+
+        Raise OSError where the claim cannot be saved: another ralph would do the same task.
+        """
+        tree, name = self._tree, self._settings.name
+        if tree is None:
+            return plan
+        part = only(plan, tree.tasks) if tree.tasks else plan
+        if not tree.shares:
+            return part
+        failed = {id_ for id_, each in ledger.items() if each.state is TaskState.FAILED}
+        task_list = os.path.normpath(f"{tree.inside}/{plan.file}")
+        shown = [part]
+
+        def claim(claims: Claims) -> Claims:
+            after, shown[0] = claimed(claims, part, name, failed)
+            return after
+
+        change_claims(self._state, tree.repository, task_list, claim)
+        return shown[0]
 
     def notes(self) -> tuple[Sent, ...]:
         """Return the notes of a person for the present attempt."""

@@ -86,13 +86,17 @@ def _plan(directory: Path, file: str, *, only_headed: bool = False) -> Plan | No
 class PlanReader:
     """The task list of one loop. It is the same file from the beginning to the end.
 
-    ``added`` returns the tasks that a person added to it.
+    ``added`` returns the tasks that a person added to it, ``own`` marks those that others do.
     """
 
     def __init__(
-        self, directory: Path, tasks: str, added: Callable[[], tuple[Task, ...]] = lambda: ()
+        self,
+        directory: Path,
+        tasks: str,
+        added: Callable[[], tuple[Task, ...]] = lambda: (),
+        own: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> None:
-        self._directory, self._added = directory, added
+        self._directory, self._added, self._own = directory, added, own
         self._is_auto = tasks == AUTO
         self._file = tasks
         self._head: str | None = None
@@ -134,6 +138,8 @@ class PlanReader:
         plan = await asyncio.to_thread(read_plan, self._directory, self._file)
         if plan is not None and self._is_auto and not plan.tasks and plan.fault is None:
             plan = plan if known is not None and known.tasks else None
+        if plan is not None and plan.tasks:
+            plan = await asyncio.to_thread(self._own, plan)
         added = await asyncio.to_thread(self._added)
         return replace(plan or Plan(""), added=added) if added else plan
 

@@ -5,6 +5,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
@@ -66,14 +67,12 @@ class DeliveryWorker:
         courier: WebhookClient,
         *,
         clock: Callable[[], Moment] = time.time,
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         """``known`` is called for each message: the registry is made after the worker."""
         self._outbox = outbox
         self._known = known
         self._courier = courier
         self._clock = clock
-        self._jitter = jitter
         self._news = asyncio.Event()
         self._busy: set[str] = set()
 
@@ -99,11 +98,9 @@ class DeliveryWorker:
         rest_s = LOOK_AGAIN_S if next_at is None else min(LOOK_AGAIN_S, next_at - self._clock())
         if rest_s <= 0 and self._busy:
             rest_s = LOOK_AGAIN_S  # it is due and under way: its sender wakes us at its end
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(max(rest_s, 0.0)):
                 await self._news.wait()
-        except TimeoutError:
-            pass
 
     async def _send_all(self, destination: str, deliveries: list[Delivery]) -> None:
         try:
@@ -127,7 +124,7 @@ class DeliveryWorker:
             answer = await self._courier.ask(destination, delivery.event, delivery.message_id)
             where = f"{destination.name or destination.id} ({destination.label})"
         extra = {"event_type": delivery.event.type, "ralph": delivery.event.ralph, "where": where}
-        match sequel(answer, delivery, now=self._clock(), jitter=self._jitter()):
+        match sequel(answer, delivery, now=self._clock(), jitter=random.random()):  # noqa: S311
             case Delivered():
                 diagnostics.reach("webhook.arrived")
                 await self._outbox.delivered(delivery.id)

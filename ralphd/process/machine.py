@@ -16,6 +16,9 @@ from zoneinfo import ZoneInfo
 
 from ralphd.core.time import Moment
 
+SPARE_DESCRIPTORS = 16
+"""The sweep of a run, its record and a git need no more."""
+
 
 class Clock:
     """The wall clock, which can be set, and two clocks that cannot (H5). One object, for tests to replace."""
@@ -87,3 +90,16 @@ def free_memory() -> float:
         return sizes["MemAvailable:"] / sizes["MemTotal:"]
     except (OSError, ValueError, LookupError, ZeroDivisionError):
         return 1.0
+
+
+def has_spare_descriptors() -> bool:
+    """Return whether SPARE_DESCRIPTORS more can be opened: without, what a run left looks like nothing."""
+    spare: list[int] = []
+    try:
+        spare.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(SPARE_DESCRIPTORS))
+    except OSError:
+        return False
+    finally:
+        for each in spare:
+            os.close(each)
+    return True

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.plain_files import read_plain, sync_directory
-from ralphd.process.shim import FORMAT_VERSION
+from ralphd.process.shim import FORMAT_VERSION, write_new
 
 T = TypeVar("T")
 LOCK_S = 0.1
@@ -185,12 +185,8 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
     file or the new one, never an empty one.
     """
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
-            file.write(json.dumps(record).encode())
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(str(temporary), json.dumps(record).encode())
         temporary.rename(path)
     except OSError:
         temporary.unlink(missing_ok=True)

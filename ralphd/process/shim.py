@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     import signal as _signal
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Any, NoReturn
+
+    Still = Callable[[int, Any], bool]
 else:
     import _signal
 
@@ -198,7 +200,7 @@ def living(pids: "Iterable[int]") -> "dict[int, str]":
 # --- signals, to nobody else -----------------------------------------------------------------------------
 
 
-def signal_if(pid: int, number: int, still: "Callable[[int, Any], bool]") -> bool:
+def signal_if(pid: int, number: int, still: "Still") -> bool:
     """Send a signal if ``still`` holds for the very process that gets it; return True if it was sent.
 
     ``still`` gets the pid and what ``process_stat`` returned for it.
@@ -268,21 +270,30 @@ def _signal_child(pid: int, parent: int, number: int) -> bool:
     return stat is not None and stat[0] not in "ZX"
 
 
-def signal_carriers(
-    run_id: str, number: int, done: "set[int]", swept: "dict[int, str]", cookie: str = COOKIE
+def signal_each(
+    pids: "list[int]", number: int, done: "set[int]", swept: "dict[int, str]", still: "Still"
 ) -> bool:
-    """Do the same for all processes that carry the run's cookie, and for what is below them."""
-    fresh, found = False, carriers(run_id, cookie)
-    for pid in found:
+    """Do the same for ``pids`` that ``still`` holds for, and for what is below them."""
+    fresh = False
+    for pid in pids:
         name = command_line(pid)
-        if pid not in done and signal_if(pid, number, lambda pid, _: carries(pid, run_id, cookie)):
+        if pid not in done and signal_if(pid, number, still):
             done.add(pid)
             swept.setdefault(pid, name)
             fresh = True
-    return signal_below(found, number, done, swept) or fresh
+    return signal_below(pids, number, done, swept) or fresh
 
 
-def _started_at(ticks: int) -> "Callable[[int, Any], bool]":
+def signal_carriers(
+    run_id: str, number: int, done: "set[int]", swept: "dict[int, str]", cookie: str = COOKIE
+) -> bool:
+    """Do the same for all processes that carry the run's cookie."""
+    return signal_each(
+        carriers(run_id, cookie), number, done, swept, lambda pid, _: carries(pid, run_id, cookie)
+    )
+
+
+def _started_at(ticks: int) -> "Still":
     return lambda _, stat: stat[2] == ticks
 
 
@@ -685,7 +696,7 @@ class Shim:
         try:
             if is_ready:
                 began_ns = time.time_ns()
-                _write_new(f"{path}.tmp", to_json(self._run_record(began_ns)).encode())
+                write_new(f"{path}.tmp", to_json(self._run_record(began_ns)).encode())
                 os.write(gate, b"g")
                 line = _line(report)
         except BrokenPipeError:  # the child failed on the way to the gate and said why
@@ -1142,7 +1153,8 @@ def _line(descriptor: int) -> bytes:
     return data.strip()
 
 
-def _write_new(path: str, data: bytes) -> None:
+def write_new(path: str, data: bytes) -> None:
+    """Create a file, 0600, and make its contents durable. Raise OSError if there is one."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)

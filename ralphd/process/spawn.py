@@ -35,19 +35,10 @@ from ralphd.core.sandbox import NO_SANDBOX, SandboxChoice
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import CommandNotStartable
-from ralphd.process import shim, tree
+from ralphd.process import rundir, shim, tree
 from ralphd.process.lock import DirectoryLock, holders
-from ralphd.process.machine import as_at_start
-from ralphd.process.rundir import (
-    ExitRecord,
-    RunDirectory,
-    RunRecord,
-    StartFault,
-    SweptProcess,
-    own_group,
-    verified,
-    write_record,
-)
+from ralphd.process.machine import as_at_start, has_spare_descriptors
+from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord, StartFault, SweptProcess
 from ralphd.process.shim import COOKIE, FORMAT_VERSION, TIED
 from ralphd.process.start_errors import LACKING, environment_of, not_startable, read_report
 
@@ -58,6 +49,7 @@ UNREADABLE_S = 1.0
 SWEEP_S = 10.0
 SWEEP_SLICE_S = 2.0
 LONGEST_PAUSE_S = 5.0
+DESCRIPTORS_EVERY_S = 1.0
 SHIM_KEEPS = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR")
 SHIM_STARTS = "import sys; sys.path.append(sys.argv[1]); import shim; shim.main(sys.argv[2:])"
 
@@ -170,19 +162,24 @@ class Run:
         Cancellation leaves the run alone. It may be awaited again, and by several tasks.
         """
         await self._shim_gone()
-        record = verified(self.directory.exit_record(), self._shim_status)
+        while not has_spare_descriptors():  # noqa: ASYNC110 - nothing reports it
+            await asyncio.sleep(DESCRIPTORS_EVERY_S)
+        record = rundir.verified(self.directory.exit_record(), self._shim_status)
         if record and not record.unverified:
             return record
         ended_at, swept, pause_s = time.time(), dict[int, str](), POLL_S
-        origin = (True, self._record.cgroup if self._record else _origin(self.directory)[1])
+        cgroup = self._record.cgroup if self._record else _origin(self.directory)[1]
 
         def sweep_slice() -> bool:
-            return sweep(self.directory, swept, limit_s=SWEEP_SLICE_S, origin=origin, known=self._known)
+            run_id, known = self.directory.run_id, self._known
+            killed, is_empty = tree.sweep(run_id, cgroup, limit_s=SWEEP_SLICE_S, known=known)
+            swept.update(killed)
+            return is_empty
 
         while not await asyncio.to_thread(sweep_slice):
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        return record or lost(self.directory, ended_at, swept, origin=origin)
+        return record or _lost(self.directory, ended_at, swept)
 
     def note_tree(self) -> None:
         """Note who is below the shim, for a sweep without it; a control group needs no such note."""
@@ -268,7 +265,7 @@ class Run:
 
 def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool) -> None:
     group = tree.writable_cgroup() if allow_cgroup else None
-    write_record(
+    rundir.write_record(
         directory.path / "intent.json",
         {
             "version": FORMAT_VERSION,
@@ -343,42 +340,20 @@ def read_ended(directory: RunDirectory) -> ExitRecord:
     since nobody saw the end. ``ended_at`` is the last change in its directory. A run of another boot is not
     examined, and nothing is signalled (S8).
     """
-    ended_at, swept = directory.last_trace_at(), dict[int, str]()
-    sweep(directory, swept, limit_s=SWEEP_S)
-    return verified(directory.exit_record(), None) or lost(directory, ended_at, swept)
+    ended_at, (is_of_this_boot, cgroup) = directory.last_trace_at(), _origin(directory)
+    swept: Mapping[int, str] = {}
+    if is_of_this_boot:
+        swept, _ = tree.sweep(directory.run_id, cgroup, limit_s=SWEEP_S)
+    record = rundir.verified(directory.exit_record(), None)
+    return record or _lost(directory, ended_at, swept, is_of_this_boot=is_of_this_boot)
 
 
-def sweep(
-    directory: RunDirectory,
-    swept: dict[int, str],
-    *,
-    limit_s: float,
-    origin: tuple[bool, Path | None] | None = None,
-    known: Mapping[int, int] = tree.NO_ONE,
-) -> bool:
-    """Kill what is left of a run without a shim and add it to ``swept``; return True if nothing is left.
-
-    ``origin``: whether the run is of this boot, and its control group; without it, as its files state.
-    ``known``: start ticks of its processes by pid.
-    """
-    is_of_this_boot, cgroup = origin or _origin(directory)
-    if not is_of_this_boot:
-        return True
-    killed, is_empty = tree.sweep(directory.run_id, cgroup, limit_s=limit_s, known=known)
-    swept.update(killed)
-    return is_empty
-
-
-def lost(
-    directory: RunDirectory,
-    ended_at: Moment,
-    swept: dict[int, str],
-    *,
-    origin: tuple[bool, Path | None] | None = None,
+def _lost(
+    directory: RunDirectory, ended_at: Moment, swept: Mapping[int, str], *, is_of_this_boot: bool = True
 ) -> ExitRecord:
     """Return the record of a run whose end nobody saw: neither code nor signal, never 0."""
     record = directory.run_record()
-    survivors = tree.carriers(directory.run_id) if (origin or _origin(directory))[0] else []
+    survivors = tree.carriers(directory.run_id) if is_of_this_boot else []
     began_at = record.started_at if record else None
     return ExitRecord(
         *(directory.run_id, None, None, began_at, ended_at),
@@ -401,7 +376,7 @@ def _origin(directory: RunDirectory) -> tuple[bool, Path | None]:
 
 def _group_of(directory: RunDirectory) -> Path | None:
     try:
-        return own_group((directory.intent() or {}).get("cgroup"), directory.run_id)
+        return rundir.own_group((directory.intent() or {}).get("cgroup"), directory.run_id)
     except (TypeError, ValueError):
         return None
 

@@ -129,8 +129,9 @@ def sweep(
         shim.remove_cgroup(str(cgroup))
 
     def signal_all(number: int, done: set[int], swept: dict[int, str]) -> bool:
-        fresh = shim.signal_carriers(run_id, number, done, swept)
-        return _signal_known(known, number, done, swept) or fresh
+        fresh, alive = shim.signal_carriers(run_id, number, done, swept), _alive(known)
+        fresh |= shim.signal_each(alive, number, done, swept, lambda pid, stat: stat[2] == known[pid])
+        return fresh
 
     is_empty &= shim.end_all(
         signal_all, lambda: stays_empty(run_id) and not shim.living(_alive(known)), swept, deadline
@@ -146,17 +147,6 @@ def tree_below(root: int, before: Mapping[int, int]) -> dict[int, int]:
 
 def _alive(known: Mapping[int, int]) -> list[int]:
     return [pid for pid, ticks in known.items() if start_ticks(pid) == ticks]
-
-
-def _signal_known(known: Mapping[int, int], number: int, done: set[int], swept: dict[int, str]) -> bool:
-    fresh, alive = False, _alive(known)
-    for pid in set(alive) - done:
-        command = command_line(pid)
-        if shim.signal_if(pid, number, lambda pid, stat: stat[2] == known[pid]):
-            done.add(pid)
-            swept.setdefault(pid, command)
-            fresh = True
-    return shim.signal_below(alive, number, done, swept) or fresh
 
 
 def stays_empty(carried: str, cookie: str = shim.COOKIE) -> bool:

@@ -4,6 +4,7 @@ Every reader opens regular files only, without following links and without block
 belongs to agents, which can put anything there.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,8 @@ from ralphd.plain_files import open_plain, reason
 MAX_JSON_BYTES = 64 << 20
 _TEMPORARY = ".ralphd-tmp"
 _OWNER_TEXT_BYTES = 4096
+LOCK_PATIENCE_S = 5.0
+_LOCK_LOOK_S = 0.01
 
 
 class Broken(Exception):
@@ -184,6 +187,19 @@ class Lock:
                 lock.write(text)
                 return lock
             lock.release()  # the file was removed between open and flock: this lock excludes nobody
+
+    @classmethod
+    def acquire_soon(cls, path: Path) -> "Lock":
+        """Take a lock that others hold for an instant. Raise TimeoutError after LOCK_PATIENCE_S, OSError."""
+        end = time.monotonic() + LOCK_PATIENCE_S
+        while True:
+            try:
+                return cls.acquire(path, f"{os.getpid()}\n")
+            except Held:
+                if time.monotonic() >= end:
+                    text = "another process does not release the lock"
+                    raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
+                time.sleep(_LOCK_LOOK_S)
 
     def in_place(self) -> bool:
         """Return whether the path still names the locked file; a `git clean` may have removed it."""

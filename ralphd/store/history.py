@@ -20,7 +20,7 @@ from typing import Any, Final
 from ralphd.core.explanation import Explanation, Sighting
 from ralphd.core.record import PROGRESS_HEADER, progress_line
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
-from ralphd.plain_files import open_plain
+from ralphd.plain_files import append_whole, open_plain
 from ralphd.store.files import Broken, as_json, read_json, set_aside, write_whole
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class History:
         """Write what waits. Return whether all of it was written."""
         try:
             while self._waiting:
-                self._write(self._waiting[0])
+                append_whole(self._path, self._waiting[0], durable=True)  # creates a file that was removed
                 self._waiting.popleft()
         except OSError as error:
             if self.degraded is None:
@@ -109,23 +109,6 @@ class History:
         self._keys[key] = None
         if len(self._keys) > RECENT_KEYS:
             del self._keys[next(iter(self._keys))]
-
-    def _write(self, line: bytes) -> None:
-        # Opened each time: the file may have been removed since, and is then created again.
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            end = os.lseek(fd, 0, os.SEEK_END)
-            if end and os.pread(fd, 1, end - 1) != b"\n":
-                line = b"\n" + line  # ends a torn line, which stays for a person to see
-            try:
-                if os.write(fd, line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(fd)
-            except OSError:
-                os.ftruncate(fd, end)
-                raise
-        finally:
-            os.close(fd)
 
 
 def repair(path: Path) -> Path | None:

@@ -63,12 +63,13 @@ class Definition:
 
 
 def _agents_variables(configuration: Any, flags: Any) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """Yield each agent with a mapping that holds its variables, and the key for them there."""
+    """Yield each agent and account with a mapping that holds its variables, and the key for them there."""
     values = configuration.get("values")
-    agents = values.get("agents") if isinstance(values, dict) else None
-    for name, table in agents.items() if isinstance(agents, dict) else ():
-        if isinstance(table, dict) and "env" in table:
-            yield name, table, "env"
+    for section, prefix in (("agents", ""), ("accounts", "@")):
+        named = values.get(section) if isinstance(values, dict) else None
+        for name, table in named.items() if isinstance(named, dict) else ():
+            if isinstance(table, dict) and "env" in table:
+                yield f"{prefix}{name}", table, "env"
     for key in flags:
         if key.startswith("agents.") and key.endswith(".env"):
             yield key.removeprefix("agents.").removesuffix(".env"), flags, key
@@ -90,7 +91,8 @@ class Facts:
     """What is known of a ralph apart from its supervision. The pid is the command's, not the shim's.
 
     ``start_commit`` was HEAD when the run began; its commits are counted up to ``reflog``. ``incident`` is
-    open until a person has dealt with it; ``last_change`` is the last progress.
+    open until a person has dealt with it; ``last_change`` is the last progress. ``uncommitted`` are
+    digests of the files that were not committed at ``uncommitted_at``, when a person started it.
     """
 
     run_id: RunId | None = None
@@ -105,6 +107,8 @@ class Facts:
     last_exit: LastExit | None = None
     last_change: LastChange | None = None
     incident: Incident | None = None
+    uncommitted: Mapping[str, str] = field(default_factory=dict)
+    uncommitted_at: Moment | None = None
 
 
 _DEFINITION: Final = Codec[Definition](
@@ -114,7 +118,10 @@ SUPERVISION: Final = Codec[Supervision](Supervision)
 _FACTS: Final = Codec[Facts](Facts)
 _SHOWN_FACTS: Final = Codec[Facts](
     Facts,
-    moments=("started_at", "finished_at", "last_output_at", "at", "opened_at", "told_at", "acknowledged_at"),
+    moments=(
+        *("started_at", "finished_at", "last_output_at", "at", "opened_at", "told_at", "acknowledged_at"),
+        "uncommitted_at",
+    ),
 )
 
 
@@ -190,6 +197,8 @@ def message(current: Supervision) -> str | None:
             return f"ends when the tests of its iteration are over; asked at {rfc3339(since)}"
         case model.Starting() if current.said.testing:
             return "the tests run once before Ralph begins, to know whether they are green"
+        case model.Stopping(again=True, since=since) if current.said.off_schedule:
+            return f"ends when its iteration is finished: outside its schedule; asked at {rfc3339(since)}"
         case model.Stopping(again=True):
             return "starts again as soon as it has ended"
         case model.Stopping(kill_at=None, since=since) | model.Pausing(kill_at=None, since=since):

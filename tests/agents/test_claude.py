@@ -19,6 +19,7 @@ from ralphd.core.failures.agent_events import (
     Started,
     ToolUse,
     Warned,
+    WindowUsed,
 )
 from tests.agents.lines import complained, event, heard, last_verdict, parser_of
 
@@ -227,6 +228,22 @@ def test_its_own_retries_are_told_with_their_delay() -> None:
 )
 def test_a_limit_is_one_only_when_it_rejects(info: dict[str, Any], signs: list[Any]) -> None:
     assert heard(parser_of("claude"), event("rate_limit_event", rate_limit_info=info)) == signs
+
+
+def test_the_used_shares_of_the_plan_come_in_good_runs_too() -> None:
+    week = {"utilization": 0.4, "resetsAt": 1795650274, "status": "allowed"}
+    odd = {"utilization": "much"}
+    info = {"status": "allowed", "unifiedWindows": {"seven_day": week, "odd": odd, "more": 5}}
+    signs = heard(parser_of("claude"), event("rate_limit_event", rate_limit_info=info))
+    assert signs == [Alive(), WindowUsed("seven_day", 0.4, 1795650274.0)]
+    alone = {
+        "status": "allowed_warning",
+        "rateLimitType": "five_hour",
+        "utilization": 1.2,
+        "resetsAt": 1795304674,
+    }
+    signs = heard(parser_of("claude"), event("rate_limit_event", rate_limit_info=alone))
+    assert signs == [Alive(), WindowUsed("five_hour", 1.0, 1795304674.0)]
 
 
 def test_a_subagents_words_are_not_the_last_message() -> None:

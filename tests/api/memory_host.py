@@ -82,6 +82,10 @@ class MemoryHost:
         self.measured: Measures | None = None
         self.inbox = Inbox()
         self.callers = MemoryCallers()
+        self.accounts: list[dict[str, Any]] = []
+
+    def quota_views(self) -> list[dict[str, Any]]:
+        return self.accounts
 
     def daemon_view(self) -> dict[str, Any]:
         return {

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ralphd.core.gate.step import begin, step
 from ralphd.core.gate.verdict import (
     Baseline,
     CarriedOut,
@@ -17,8 +18,6 @@ from ralphd.core.gate.verdict import (
     RunTests,
     Say,
     VerdictKind,
-    begin,
-    step,
 )
 from ralphd.daemon.gate.git_effects import GitEffects
 from tests.bench.bench import Bench

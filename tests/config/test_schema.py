@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ralphd.config.keys import AGENT, NOT_BUILT, SECTIONS, USER_FILE_ONLY, keys_of, schema
+from ralphd.config.keys import ACCOUNT, AGENT, NAMED, NOT_BUILT, SECTIONS, USER_FILE_ONLY, keys_of, schema
 from ralphd.config.keys import FLAGS as FLAG_KEYS
 
 
@@ -16,7 +16,7 @@ def test_the_schema_knows_every_section_and_closes_each() -> None:
     for section in SECTIONS:
         table = found["properties"][section]
         assert set(table["properties"]) == set(keys_of(section))
-        assert table["additionalProperties"] is False or section == "agents"
+        assert table["additionalProperties"] is False or section in NAMED
     assert set(found["properties"]["agents"]["additionalProperties"]["properties"]) == set(
         keys_of("agents.NAME")
     )
@@ -24,7 +24,7 @@ def test_the_schema_knows_every_section_and_closes_each() -> None:
     json.dumps(found)
 
 
-@pytest.mark.parametrize("section", [*SECTIONS, "agents.NAME", "webhooks"])
+@pytest.mark.parametrize("section", [*SECTIONS, AGENT, ACCOUNT, "webhooks"])
 def test_every_key_says_what_it_is_for_and_its_default_is_one_of_its_values(section: str) -> None:
     for key in keys_of(section).values():
         assert key.schema["description"].endswith("."), key.dotted
@@ -33,7 +33,9 @@ def test_every_key_says_what_it_is_for_and_its_default_is_one_of_its_values(sect
 
 
 def test_the_lists_of_keys_name_keys_that_there_are() -> None:
-    known = {key.dotted for section in [*SECTIONS, AGENT, "webhooks"] for key in keys_of(section).values()}
+    known = {
+        key.dotted for section in [*SECTIONS, AGENT, ACCOUNT, "webhooks"] for key in keys_of(section).values()
+    }
     assert known >= NOT_BUILT
     assert known >= USER_FILE_ONLY
     assert set(FLAG_KEYS.values()) <= known

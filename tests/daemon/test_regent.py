@@ -1,17 +1,26 @@
 """The Regent's inbox: what is posted is never lost, and nothing waits for itself."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from ralphd.core.gate.verdict import Baseline, Boundary, GateRun, Position, RunTests
+from ralphd.core.limits import RunLimits
 from ralphd.core.supervision.events import Committed, Event
-from ralphd.core.supervision.model import RunId
+from ralphd.core.supervision.model import Goal, RunId, Running, Supervision, Tally
+from ralphd.core.supervision.start_order import Applicant
 from ralphd.daemon import regent as regents
 from ralphd.daemon.regent import Regent
+from ralphd.process.rundir import ExitRecord
 from tests.daemon.test_regent_view import a_regent
 from tests.helpers import eventually
+
+if TYPE_CHECKING:
+    from ralphd.daemon.ralph.live_run import LiveRun
 
 RUN = RunId("r000001-3fa9c1d2")
 
@@ -56,4 +65,47 @@ async def test_a_gate_run_that_nobody_waits_for_is_not_opened(tmp_path: Path) ->
     assert not regent.account.files.gate_file.exists()
     supervising.cancel()
     await asyncio.gather(supervising, return_exceptions=True)
+    await events.close()
+
+
+@pytest.mark.parametrize(("reported_usd", "entered"), [(0.5, []), (0.0, [f"{RUN}/seen"])])
+async def test_a_start_before_the_output_is_counted_decides_no_cost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reported_usd: float, entered: list[str]
+) -> None:
+    regent, events = await a_regent(tmp_path)
+    account = regent.account
+
+    def spend(usd: float) -> None:
+        account._supervision = replace(account.supervision, tally=Tally(cost_usd=usd))
+
+    async def ended() -> ExitRecord:
+        return ExitRecord(RUN, 0, None, 1.0, 2.0)
+
+    async def count(limit_bytes: int) -> None:
+        spend(0.5 - reported_usd)  # the ralph was started again meanwhile
+
+    monkeypatch.setattr(regents, "STRANGERS_AFTER_S", 0)
+    account.files.home.mkdir(parents=True)
+    spend(reported_usd)
+    output = SimpleNamespace(count=count, seen={"cost_usd": 0.11})
+    live = cast("LiveRun", SimpleNamespace(run=SimpleNamespace(ended=ended), output=output, run_id=RUN))
+
+    await regent._await_end(live, asyncio.create_task(asyncio.sleep(600)))
+
+    assert [each["key"] for each in account.history.entries() if each["kind"] == "cost"] == entered
+    regent._let_go()
+    await events.close()
+
+
+async def test_a_run_that_is_not_adopted_yet_takes_a_place(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    services, waits = regent._services, Applicant("next", 0.0, limits=RunLimits(max_running=1))
+    services.unadopted = lambda: int(regent.is_unadopted)
+    assert services.start_order(waits) == {"next": None}
+
+    regent.account._supervision = Supervision(Goal.RUNNING, Running(RUN))
+
+    hold = services.start_order(waits)["next"]
+    assert hold is not None
+    assert hold.why.startswith("1 of 1 ralphs are running")
     await events.close()

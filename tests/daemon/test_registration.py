@@ -1,14 +1,27 @@
 """What the guard cannot do in a repository is told at the start, not by its first verdict (R8)."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
+from unittest.mock import Mock
 
+import httpx
 import pytest
 
+from ralphd.api.app import create_app
 from ralphd.config.configuration import Configuration
+from ralphd.daemon import registration
+from ralphd.daemon.host import Host
 from ralphd.daemon.registration import notes_on_gate
 from ralphd.errors import ConfigFaults
+from ralphd.notify.hub import Hub
+from tests.api.serving import serve
+from tests.daemon.test_regent_view import a_regent
 from tests.git.work_tree import WorkTree
+from tests.helpers import eventually, wait_for
 
 
 def guarded(tests: str = "make test", *, is_on: bool = True) -> Configuration:
@@ -31,3 +44,59 @@ def test_without_tests_it_is_refused_and_without_a_repository_it_is_off(tmp_path
         notes_on_gate(tmp_path, guarded(" "))
     [note] = notes_on_gate(tmp_path, guarded())
     assert note.startswith("the guard is off")
+
+
+@contextmanager
+def a_directory_that_hangs(monkeypatch: pytest.MonkeyPatch, hanging: Path) -> Iterator[threading.Event]:
+    """Have a look at this directory block until the event is set, as on a mount whose server is gone."""
+    released, usable = threading.Event(), registration._usable
+
+    def look(directory: Path, state_directory: Path) -> Path:
+        if directory == hanging:
+            released.wait()
+        return usable(directory, state_directory)
+
+    monkeypatch.setattr(registration, "_usable", look)
+    try:
+        yield released
+    finally:
+        released.set()
+        wait_for(lambda: not checks_under_way(), what="the end of the threads")
+
+
+def checks_under_way() -> list[str]:
+    return [each.name for each in threading.enumerate() if each.name.startswith("check of ")]
+
+
+async def test_a_directory_that_hangs_is_refused_while_the_daemon_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regent, events = await a_regent(tmp_path)
+    host = Host(regent._services, events, Hub(), courier=cast("Any", None), sender=cast("Any", Mock()))
+    host.ready = True
+    hanging, other = tmp_path / "hanging", tmp_path / "other"
+    hanging.mkdir()
+    other.mkdir()
+    app = create_app(host)
+
+    async def register(client: httpx.AsyncClient, directory: Path) -> tuple[int, str]:
+        body = {"directory": str(directory), "command": ["true"], "start": False}
+        reply = await client.post("/v1/ralphs", json=body)
+        return reply.status_code, reply.text
+
+    with a_directory_that_hangs(monkeypatch, hanging) as released:
+        async with serve(app, tmp_path / "s") as served:
+            monkeypatch.setattr(registration, "CHECK_S", 0.2)
+            status, text = await register(served.client, hanging)
+            assert (status, f"{hanging} does not answer" in text) == (422, True), text
+            assert (await served.client.get("/v1/status")).json()["ralphs"] == []
+            monkeypatch.setattr(registration, "CHECK_S", 600.0)
+            assert (await register(served.client, hanging))[0] == 422  # at once
+            assert len(checks_under_way()) == 1
+            assert (await register(served.client, other))[0] == 201
+            released.set()
+            await eventually(lambda: not checks_under_way())
+            assert (await register(served.client, hanging))[0] == 201
+            host.stopping.set()
+    await host._roster.close()
+    await events.close()

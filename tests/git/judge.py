@@ -1,4 +1,4 @@
-"""A judge without a daemon: what ``core/gate/verdict`` orders is carried out by real git and a real shell."""
+"""A judge without a daemon: what ``core/gate/step`` orders is carried out by real git and a real shell."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ralphd.core.gate.range import attributed
+from ralphd.core.gate.step import begin, retaken, step
 from ralphd.core.gate.verdict import (
     Baseline,
     GateEvent,
@@ -20,10 +21,7 @@ from ralphd.core.gate.verdict import (
     Say,
     TestRun,
     Verdict,
-    begin,
     label_of,
-    retaken,
-    step,
 )
 from ralphd.core.supervision.events import VerdictReached
 from ralphd.core.supervision.model import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git.diagnostics import left_uncommitted, present_trouble
+from ralphd.git.diagnostics import left_uncommitted, present_trouble, uncommitted_digests
 from tests.git.work_tree import WorkTree
 
 
@@ -92,8 +92,27 @@ def test_files_that_were_not_committed_are_listed(tree: WorkTree, tmp_path: Path
     tree.git("add", "staged")
     os.utime(tree.path / "new\n\x1b", (1, 1))
 
-    assert sorted(left_uncommitted(tree.path, 0.0)) == ["both", "new??", "staged"]
-    assert left_uncommitted(tree.path, time.time() + 60) == ()
+    assert sorted(left_uncommitted(tree.path, 0.0, {})) == ["both", "new??", "staged"]
+    assert left_uncommitted(tree.path, time.time() + 60, {}) == ()
     (tree.path / "both").unlink()
-    assert left_uncommitted(tree.path, time.time() + 60) == ("both",)
-    assert left_uncommitted(tmp_path, 0.0) == ()
+    assert left_uncommitted(tree.path, time.time() + 60, {}) == ("both",)
+    assert left_uncommitted(tmp_path, 0.0, {}) == ()
+
+
+def test_a_file_with_a_known_digest_was_not_left_by_a_run(tree: WorkTree) -> None:
+    (tree.path / "deleted").write_text("x")
+    (tree.path / "large").write_text("x")
+    tree.git("add", ".")
+    tree.git("commit", "--quiet", "-m", "more")
+    (tree.path / "both").write_text("theirs")
+    (tree.path / "deleted").unlink()
+    (tree.path / "large").write_bytes(b"x" * (2 << 20))
+    known = uncommitted_digests(tree.path)
+    assert sorted(known) == ["both", "deleted"]
+
+    (tree.path / "both").unlink()
+    (tree.path / "both").write_text("theirs")
+    assert left_uncommitted(tree.path, 0.0, known) == ("large",)
+    (tree.path / "both").write_text("changed")
+    (tree.path / "deleted").write_text("again")
+    assert left_uncommitted(tree.path, 0.0, known) == ("both", "deleted", "large")

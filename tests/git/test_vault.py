@@ -1,5 +1,6 @@
 """The copy of a repository in the state directory, and what is rebuilt from it."""
 
+import fcntl
 import os
 import shlex
 import shutil
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.git import vault as vaults
 from ralphd.git.restore import Rebuilt, changed_commands, rebuild, restore_setting
 from ralphd.git.runner import NotDone
 from ralphd.git.vault import KEPT_PACKS, UNUSED_S, Vault, kept_names, remove_unused, size_of
@@ -578,3 +580,15 @@ def test_two_work_trees_share_a_vault(place: Place, tmp_path: Path) -> None:
     assert place.git("rev-parse", "HEAD") == detached
     assert place.git("show", ":staged") == "of the linked one"
     assert place.fault() == ""
+
+
+def test_a_lock_that_is_never_released_is_given_up(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vaults, "LOCK_LIMIT_S", 0.05)
+    place.take()
+    held = os.open(place.vault.path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with pytest.raises(TimeoutError, match="does not release the lock"), place.vault.exclusive():
+        pass
+    os.close(held)
+    with place.vault.exclusive():
+        assert place.vault.taken() is not None

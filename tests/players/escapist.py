@@ -49,12 +49,14 @@ def kill_loop() -> None:
         os._exit(0)
     level, code = os.environ.get("RALPH_SANDBOX", ""), at["become"]
     words = [str(os.getpid()), "2", "", level, "", sys.executable, "-c", KILLER, str(loop)]
-    subprocess.run(
+    agent = subprocess.run(
         [sys.executable, "-I", "-S", "-E", "-c", code, at["shim"], *words], stderr=subprocess.DEVNULL
     )
-    if os.waitpid(loop, os.WNOHANG)[0] == 0:
+    if agent.returncode != 0:
         os.kill(loop, signal.SIGKILL)
         raise PermissionError
+    status = os.waitpid(loop, 0)[1]
+    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL
 
 
 def signal_by_pidfd() -> None:

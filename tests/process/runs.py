@@ -11,7 +11,7 @@ from pathlib import Path
 from ralphd.process import tree
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import ExitRecord, RunDirectory, next_run_directory
-from ralphd.process.spawn import Run, RunSpec, sweep
+from ralphd.process.spawn import Run, RunSpec, read_ended
 from tests.helpers import eventually, is_alive, wait_for
 
 RECORD_HEAD = len(b"2026-11-21T20:00:00.000000000Z stdout F ")
@@ -83,7 +83,7 @@ class Stage:
                 os.kill(record.shim_pid, signal.SIGQUIT)
                 os.kill(record.shim_pid, signal.SIGCONT)
                 wait_for(lambda: not is_alive(record.shim_pid), timeout_s=30, what="the end of a shim")  # noqa: B023
-            sweep(directory, {}, limit_s=5)
+            read_ended(directory)  # sweeps what is left
 
 
 @contextmanager

@@ -167,16 +167,36 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
         wheel.writestr("pkg-1.dist-info/RECORD", "")
     return "pkg-1-py3-none-any.whl"
 """
-WORK = """
+INSTALLS = """
 set -ex
 git add -A; git -c user.name=a -c user.email=a@b commit -qm work
-! git config user.name evil
-! touch $(git rev-parse --git-path hooks)/pre-commit
 ! command -v npm || npm ci --offline --no-audit --no-fund
 {python} -m venv v && v/bin/pip install -q --no-index ./pkg
-! touch ~/.profile
+touch ~/.profile && exit 9
 touch ~/.cache/mine
 """
+WORK = f"""{INSTALLS}
+git config user.name evil && exit 9
+touch $(git rev-parse --git-path hooks)/pre-commit && exit 9
+true
+"""
+
+
+def write_packages(place: Path) -> None:
+    """What INSTALLS installs: a package of npm and one of Python, which need no network."""
+    (place / "dep").mkdir()
+    (place / "dep/package.json").write_text('{"name": "dep", "version": "1.0.0"}')
+    package = {"name": "x", "version": "1.0.0", "dependencies": {"dep": "file:dep"}}
+    (place / "package.json").write_text(json.dumps(package))
+    link = {"resolved": "dep", "link": True}
+    packages = {"": package, "dep": {"version": "1.0.0"}, "node_modules/dep": link}
+    lock = {"name": "x", "version": "1.0.0", "lockfileVersion": 3, "packages": packages}
+    (place / "package-lock.json").write_text(json.dumps(lock))
+    (place / "pkg").mkdir()
+    (place / "pkg/backend.py").write_text(BACKEND)
+    (place / "pkg/pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+    )
 
 
 @pytest.mark.parametrize("linked", [False, True])
@@ -190,28 +210,7 @@ def test_commits_and_installs_work_inside(daemon: Daemon, person: Person, *, lin
         )  # type: ignore[call-overload]
         subprocess.run(["git", "worktree", "add", "-q", "../linked"], **run)  # type: ignore[call-overload]
         place = place.parent / "linked"
-    (place / "dep").mkdir()
-    (place / "dep/package.json").write_text('{"name": "dep", "version": "1.0.0"}')
-    dependencies = {"dep": "file:dep"}
-    package = {"name": "x", "version": "1.0.0", "dependencies": dependencies}
-    (place / "package.json").write_text(json.dumps(package))
-    (place / "package-lock.json").write_text(
-        json.dumps(
-            {
-                "name": "x", "version": "1.0.0", "lockfileVersion": 3,
-                "packages": {
-                    "": package,
-                    "dep": {"version": "1.0.0"},
-                    "node_modules/dep": {"resolved": "dep", "link": True},
-                },
-            }
-        )
-    )  # fmt: skip
-    (place / "pkg").mkdir()
-    (place / "pkg/backend.py").write_text(BACKEND)
-    (place / "pkg/pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    )
+    write_packages(place)
     daemon.start()
     script = WORK.format(python=shlex.quote(sys.executable))
     start(person, f"({script}) > seen 2>&1; echo $? >> seen; echo end >> seen", directory=place)

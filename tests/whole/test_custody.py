@@ -273,10 +273,16 @@ def test_a_daemon_that_dies_in_the_middle_leaves_nothing_lost(daemon: Daemon, pl
 def test_done_names_the_files_that_were_not_committed(daemon: Daemon) -> None:
     guarded, person = prepared(daemon), Person(daemon)
     (guarded.place / "mine").write_text("untracked before the start")
+    (guarded.place / "theirs").write_text("committed")
+    guarded.git("add", "theirs")
+    guarded.git("commit", "-q", "-m", "theirs")
+    (guarded.place / "theirs").write_text("changed before the start; the gate sets it aside")
     daemon.start()
     guarded.register()
-    guarded.does(1, "good", ends="echo more >>first; mkdir -p .ralph; touch .ralph/own new")
-    guarded.told(1)
+    guarded.does(1, "broken")
+    assert guarded.verdict(1)["kind"] == "reverted"
+    guarded.does(2, "good", ends="echo more >>first; mkdir -p .ralph; touch .ralph/own new")
+    guarded.told(2)
     guarded.ends(0)
     daemon.becomes("demo", "done")
     left = "but 2 files were not committed: first, new; next: git status"
@@ -288,3 +294,26 @@ def test_done_names_the_files_that_were_not_committed(daemon: Daemon) -> None:
         assert (f"ago, {left}" in words, words.count("not committed")) == (True, 1), words
     daemon.kill()
     assert left in " ".join(person("status", cwd=guarded.place).stdout.split())
+
+
+def test_a_rewound_upstream_is_reported_once(daemon: Daemon) -> None:
+    guarded = prepared(daemon)
+    upstream = guarded.place.parent / "upstream.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(upstream)], check=True)
+    guarded.git("remote", "add", "origin", str(upstream))
+    guarded.git("push", "-q", "-u", "origin", "main")
+    old = guarded.git("rev-parse", "HEAD")
+    daemon.start()
+    guarded.register()
+    wait_for(lambda: is_copied(daemon), what="the first copy")
+    guarded.does(1, "good", script="git push -q --force origin HEAD~1:main")
+    assert guarded.verdict(1)["kind"] == "kept"
+    (told,) = wait_for(lambda: daemon.events("guard.blocked"), what="the report")
+    assert told["data"]["message"].startswith("origin/main lost 1 commit while Ralph worked;")
+    assert told["data"]["undo"] == f"git push origin {old}:refs/heads/main"
+    guarded.does(2, "fine")
+    assert guarded.verdict(2)["kind"] == "kept"
+    assert len(daemon.events("guard.blocked")) == 1
+    assert [entry["what"] for entry in daemon.history("demo", "repair")] == ["guard.blocked"]
+    guarded.git(*told["data"]["undo"].split()[1:])
+    assert guarded.git("rev-parse", "origin/main") == old

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 from tests.helpers import wait_for
 from tests.notify.receiver import receiving
 from tests.players import player
+from tests.whole.builds import build_in
 from tests.whole.harness import Daemon, View
 from tests.whole.person import Person
+from tests.whole.test_demo import performance
 from tests.whole.witnesses import Witness
 
 REFUSAL = "error: refused: this is a supervised run; continue with your task"
@@ -33,17 +36,27 @@ def types(person: Person, *commands: str, name: str = "demo", then: str = "sleep
     """Have a run type these commands; the exit code and the output of each, once the last one has ended."""
     daemon = person.daemon
     directory, told = person.directory(name), daemon.root / f"{name}-told"
-    lines = [f"{each} >out 2>&1; printf '%s %s\\n' $? \"$(tr '\\n' '~' <out)\" >>{told}" for each in commands]
     daemon.ask(
         "POST",
         "/v1/ralphs",
         {
             "directory": str(directory),
             "name": name,
-            "command": ["/bin/sh", "-c", "\n".join([*lines, f"echo end >>{told}", then])],
+            "command": ["/bin/sh", "-c", f"{typing(told, *commands)}\n{then}"],
             "environment": person.environment,
         },
     )
+    return replies_in(told)
+
+
+def typing(told: Path, *commands: str) -> str:
+    """A script that types these commands, and keeps the exit code and the output of each in a file."""
+    lines = [f"{each} >out 2>&1; printf '%s %s\\n' $? \"$(tr '\\n' '~' <out)\" >>{told}" for each in commands]
+    return "\n".join([*lines, f"echo end >>{told}"])
+
+
+def replies_in(told: Path) -> list[str]:
+    """What such a script kept, once its last command has ended."""
     wait_for(lambda: told.exists() and told.read_text().endswith("end\n"), timeout_s=40, what="the commands")
     return told.read_text().splitlines()[:-1]
 
@@ -66,6 +79,58 @@ def test_a_run_cannot_stop_or_change_its_supervision(daemon: Daemon, person: Per
     )
     assert {each["action"] for each in refusals(daemon)} >= {"stop", "pause", "reload", "regent stop", "rm"}
     assert not (person.directory() / "ralph.toml").exists()
+
+
+def test_the_run_of_a_build_cannot_stop_it_either(daemon: Daemon, person: Person) -> None:
+    commands = [
+        *(f"ralphctl {each}" for each in MUTINY),
+        'env -i setsid -w $(command -v ralphctl) --socket "$RALPHD_SOCKET" stop demo',
+    ]
+    told, go = daemon.root / "told", daemon.root / "go"
+    goes_on = f"echo heard; until test -e {go}; do sleep 0.05; done; echo went on"
+    with build_in(daemon) as build:
+        build.start("--", "/bin/sh", "-c", f"{typing(told, *commands)}\n{goes_on}")
+        replies = replies_in(told)
+        build.says("heard")
+
+        assert replies == [f"77 {REFUSAL}~"] * len(commands), list(zip(commands, replies, strict=False))
+        status = person("status", "--json", cwd=build.directory)
+        [view] = json.loads(status.stdout)["ralphs"]
+        assert (view["state"], view["goal"]) == ("running", "running")
+        events = person("events", "--json", cwd=build.directory).stdout.splitlines()
+        refused = [each for each in map(json.loads, events) if each["type"] == "agent.refused"]
+        assert {each["data"]["action"] for each in refused} >= {
+            "stop",
+            "pause",
+            "reload",
+            "regent stop",
+            "rm",
+        }
+        assert {each["run_id"] for each in refused} == {view["run_id"]}
+        go.touch()
+        assert build.ends_leaving_nothing() == 0
+    assert build.out().count("went on") == 1
+    assert not (build.directory / "ralph.toml").read_text().count("test_command")
+
+
+def test_the_runs_of_the_demo_cannot_stop_it_either(tmp_path: Path) -> None:
+    temporary, programs, told = tmp_path / "temporary", tmp_path / "programs", tmp_path / "told"
+    temporary.mkdir()
+    programs.mkdir()
+    commands = [f"ralphctl {each}" for each in ("stop project --now", "pause project", "regent stop --now")]
+    once = f'test "$RALPH_NAME" = project && mkdir {tmp_path}/once 2>/dev/null'
+    (programs / "git").write_text(  # its loop commits, with what is on PATH
+        f"#!/bin/sh\nif {once}; then (cd {programs}\n{typing(told, *commands)})\nfi\n"
+        f'exec {shutil.which("git")} "$@"\n'
+    )
+    (programs / "git").chmod(0o755)
+
+    with performance(temporary, PATH=f"{programs}:{os.environ['PATH']}") as process:
+        said, _ = process.communicate(timeout=100)
+
+    assert process.returncode == 0, said
+    assert "All checks passed" in said
+    assert replies_in(told) == [f"77 {REFUSAL}~"] * len(commands)
 
 
 def test_a_run_reads_and_reports_for_itself(daemon: Daemon, person: Person) -> None:

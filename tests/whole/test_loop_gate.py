@@ -210,3 +210,22 @@ def test_an_agent_that_removes_the_list_each_time_gets_a_pause_and_one_alert(
     assert len(agents.calls(project.script)) == 3
     assert (project.place / "prd.json").exists()
     assert project.git("status", "--porcelain", "prd.json") == ""
+
+
+def test_a_list_whose_restoration_is_reverted_is_restored_again(daemon: Daemon, project: Project) -> None:
+    project.commit("prd.json")  # in git, although it is ignored
+    loses = (
+        "git rm -q prd.json && git commit -qm tidy && touch broken && git add broken && git commit -qm bad"
+    )
+
+    project.begins({"do": "claim", "runs": loses})
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+    subjects = project.subjects()
+    reverted = ['Revert "bad"', 'Revert "Restore prd.json"', 'Revert "US-001: done"']
+    first = [*reverted, "US-001: done", "Restore prd.json", "bad", "tidy", "start", "prd.json", "first"]
+    assert subjects == ["US-002: done", "US-001: done", "Restore prd.json", *first]
+    assert [
+        each["passes"] for each in json.loads((project.place / "prd.json").read_text())["userStories"]
+    ] == [True] * 2
+    assert view["reverts"] == 1

@@ -125,6 +125,38 @@ def test_a_branch_that_is_not_checked_out_or_gone_comes_back(
     assert len(daemon.history("demo", "repair")) == 1
 
 
+REPORTED = ("events.before_commit", "account.before_state", "account.state_saved", "regent.before_answer")
+DELETIONS = {
+    "git checkout -q -B other; git branch -qD main": ("vault.take.fetched", "rewritten.recreated", *REPORTED),
+    "git update-ref -d refs/heads/main": ("vault.rebuild.built", "vault.rebuild.moved_aside", *REPORTED),
+}
+
+
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("deletion", DELETIONS)
+def test_a_deleted_branch_comes_back_wherever_the_daemon_dies(
+    daemon: Daemon, guarded: Guarded, deletion: str, gate: bool
+) -> None:
+    places = DELETIONS[deletion]
+    daemon.start(failpoints=places[:1], unarmed=True)
+    begun(guarded, regent__rollback_on_test_failure=gate)
+    for number, place in enumerate(places, start=1):
+        judged, new = 2 * number + 1, 2 * number + 2
+        guarded.does(judged, f"judged{number}", script="git checkout -qf main")
+        guarded.told(judged)
+        subjects = guarded.subjects()
+        guarded.does(new, f"new{number}", ends=f"{deletion}; touch {daemon.root}/armed")
+        daemon.died()
+        daemon.start(failpoints=places[number : number + 1], unarmed=True)
+        assert guarded.told(new)["next"] == "continue", place
+        assert guarded.git("log", "--format=%s", "main").splitlines() == subjects, place
+        if "rewritten.recreated" in places:  # no such promise for a repository from the vault
+            assert len(daemon.events("repository.repaired")) == number, place
+            assert len(daemon.history("demo", "repair")) == number, place
+        assert (guarded.place / f"new{number}").read_text() == f"new{number}\n", place
+        assert (guarded.place / "note").read_text() == "mine\n", place
+
+
 def test_a_branch_of_another_work_tree_is_not_moved(daemon: Daemon, guarded: Guarded) -> None:
     daemon.start()
     begun(guarded, regent__rollback_on_test_failure=False)

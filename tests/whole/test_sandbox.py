@@ -1,6 +1,7 @@
 """Runs of a real daemon in their sandbox, and what people read of it (A1)."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from tests.helpers import is_alive, wait_for
 from tests.template import ralphctl
 from tests.whole.harness import Daemon, daemon_in
 from tests.whole.person import Person
+from tests.whole.test_box import INSTALLS, lines, write_packages
 
 pytestmark = pytest.mark.skipif(
     shim.landlock_abi() < SIGNALS_ABI, reason=f"Landlock ABI {shim.landlock_abi()} restricts no signals"
@@ -148,6 +150,26 @@ def test_a_command_at_the_level_write_changes_only_its_own_directories(
 
     assert daemon.view("demo")["sandbox"] == {"level": "write", "means": "landlock", "reason": None}
     assert written(daemon, place) == WRITTEN
+
+
+def test_commits_and_installs_work_at_the_level_write(
+    daemon: Daemon, restricted: tuple[Restricted, Path]
+) -> None:
+    person, place = restricted
+    (place / "ralph.toml").write_text('[sandbox]\nlevel = "write"\n')
+    write_packages(place)
+    script = INSTALLS.format(python=shlex.quote(sys.executable))
+    script = f"({script}) > seen 2>&1; echo $? >> seen; echo end >> seen"
+    daemon.start()
+    started = person("start", "--name", "demo", "--", "sh", "-c", script, cwd=place)
+    assert started.returncode == 0, started.stderr
+
+    seen = lines(place / "seen")
+
+    assert seen[-2] == "0", "\n".join(seen)
+    assert daemon.run_record("demo")["sandbox"] == "write"
+    assert (place / "node_modules/dep").exists() == (shutil.which("npm") is not None)
+    assert list(place.glob("v/lib/python*/site-packages/pkg-1.dist-info"))
 
 
 def test_an_agent_is_restricted_and_its_loop_keeps_its_state(

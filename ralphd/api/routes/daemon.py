@@ -10,24 +10,23 @@ from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
 from ralphd.errors import ConfigFaults, DaemonBusy, ShuttingDown
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-router = routes("/v1", "daemon")
-unversioned = routes("", "daemon")
+router = routes("", "daemon")
 
 
-@router.get("/status", responses=schemas.answers(schemas.StatusView))
+@router.get("/v1/status", responses=schemas.answers(schemas.StatusView))
 async def show_status(host: TheHost, query: Annotated[schemas.ViewQuery, Query()]) -> Response:
     """The daemon and every ralph."""
     return json_bytes(await host.status_bytes(resources=query.resources))
 
 
-@router.get("/health", responses=schemas.answers(schemas.HealthView), dependencies=[NO_QUERY])
+@router.get("/v1/health", responses=schemas.answers(schemas.HealthView), dependencies=[NO_QUERY])
 async def show_health(host: TheHost) -> Response:
     """Whether the daemon answers, and what is wrong with it if anything is."""
     view = host.daemon_view()
     return json_bytes(json.dumps({"status": view["status"], "problems": view["problems"]}).encode())
 
 
-@router.get("/ready", responses=schemas.answers(schemas.ReadyView), dependencies=[NO_QUERY])
+@router.get("/v1/ready", responses=schemas.answers(schemas.ReadyView), dependencies=[NO_QUERY])
 async def show_ready(host: TheHost) -> Response:
     """200 once requests are taken; 503 before, and on the way out."""
     if host.stopping.is_set():
@@ -40,7 +39,7 @@ async def show_ready(host: TheHost) -> Response:
 
 
 @router.post(
-    "/reload",
+    "/v1/reload",
     responses=schemas.answers(schemas.ReloadedView),
     dependencies=[NO_QUERY],
 )
@@ -58,7 +57,7 @@ async def reload_daemon(host: TheHost, nothing: schemas.NoFields | None = None) 
 
 
 @router.post(
-    "/shutdown",
+    "/v1/shutdown",
     status_code=202,
     responses=schemas.answers(schemas.DaemonView, 202),
     dependencies=[NO_QUERY],
@@ -70,14 +69,9 @@ async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -
     return json_bytes(view, 202)
 
 
-@unversioned.get(
-    "/metrics", responses={200: schemas.METRICS}, response_class=Response, dependencies=[NO_QUERY]
-)
+@router.get("/metrics", responses={200: schemas.METRICS}, response_class=Response, dependencies=[NO_QUERY])
 async def show_metrics(host: TheHost) -> Response:
     """The daemon and every ralph as Prometheus metrics. Reads no ralph's files, so it may be asked often."""
     from ralphd.api.metrics import metrics_text
 
     return Response(metrics_text(host.measures()), media_type=METRICS_TYPE)
-
-
-router.routes.extend(unversioned.routes)

@@ -71,6 +71,15 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowUsed:
+    """The vendor reports the used share of a window of the plan, from 0 to 1, and its reset (Q4)."""
+
+    name: str
+    used: float
+    resets_at: Moment | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What an attempt used. ``cost_usd`` is None where the CLI reports no price."""
 
@@ -121,7 +130,17 @@ class FinalEvent:
 
 
 AgentEvent: TypeAlias = (
-    Started | Alive | AgentText | ToolUse | Empty | RetryingItself | Limited | Spent | Warned | FinalEvent
+    Started
+    | Alive
+    | AgentText
+    | ToolUse
+    | Empty
+    | RetryingItself
+    | Limited
+    | WindowUsed
+    | Spent
+    | Warned
+    | FinalEvent
 )
 
 

@@ -11,27 +11,12 @@ from datetime import tzinfo
 from enum import StrEnum
 from typing import Final
 
+from ralphd.core.failures import patterns, resets
 from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind, ended_with, meaning_of_exit
-from ralphd.core.failures.patterns import (
-    LineMatch,
-    Patterns,
-    first_error,
-    folded,
-    last_line,
-    match_after_good_exit,
-    match_in,
-    read_error,
-)
+from ralphd.core.failures.patterns import Patterns, first_error, match_after_good_exit, match_in, read_error
 from ralphd.core.failures.reset_parsers import Confidence
-from ralphd.core.failures.resets import (
-    LONGEST_S,
-    Reset,
-    detect_rate_limit,
-    read_reset,
-    reset_from_epoch,
-    reset_from_headers,
-)
+from ralphd.core.failures.resets import LONGEST_S, Reset, detect_rate_limit, read_reset, reset_from_epoch
 from ralphd.core.text import truncate
 from ralphd.core.time import Moment
 
@@ -242,12 +227,12 @@ def _unexplained(evidence: Evidence) -> Classification:
     why = f"{ended}, and its output does not say why"
     if error:
         why = f"{ended}: {_short(error)}"
-    elif line := last_line(evidence.own_lines):
+    elif line := patterns.last_line(evidence.own_lines):
         why = f"{ended}; last line: {_short(line)}"
     return Classification(FailureKind.AGENT_CRASH, "exit status", why)
 
 
-def _by_line(match: LineMatch | None) -> Classification | None:
+def _by_line(match: patterns.LineMatch | None) -> Classification | None:
     return Classification(match.kind, f"line: {match.rule}", _short(match.line)) if match else None
 
 
@@ -261,16 +246,16 @@ def _reset(evidence: Evidence, rules: Rules, now: Moment) -> Reset | None:
         if reset := reset_from_epoch(at, now=now, source="resetsAt"):
             return reset
     if verdict is not None:
-        if reset := reset_from_headers(verdict.headers, now=now):
+        if reset := resets.reset_from_headers(verdict.headers, now=now):
             return reset
         texts = [verdict.body, verdict.message]
     if (match := match_in(evidence.own_lines, rules.patterns)) is not None:
         texts.append(match.text)
     elif (passage := detect_rate_limit("\n".join(evidence.own_lines))) is not None:
         texts.append(passage)
-    resets = (read_reset(text, now=now, zone=rules.zone) for text in texts if text)
-    return next(filter(None, resets), None)
+    read = (read_reset(text, now=now, zone=rules.zone) for text in texts if text)
+    return next(filter(None, read), None)
 
 
 def _short(text: str) -> str:
-    return truncate(" ".join(folded(text).split()), _SHORT)
+    return truncate(" ".join(patterns.folded(text).split()), _SHORT)

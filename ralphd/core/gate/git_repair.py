@@ -7,9 +7,10 @@ Otherwise the branch returns to its last good tip, and the new commits are re-ap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Final
 
-from ralphd.core.gate.verdict_views import ToUndo, undo_key
+from ralphd.core.gate.verdict_views import ToUndo, undoable
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,7 @@ class Change:
     tree: str
     patch: str = ""
     subject: str = ""
+    parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +95,7 @@ def to_reapply(branch: RewrittenBranch) -> tuple[Change, ...]:
 
 REPAIR_VERSION: Final = 2
 MOST_REPAIRS: Final = 1000
+_ABOUT: Final = ("at", "run_id", "key")
 _TEXTS: Final = ("what", "message", "branch", "why", "left", "undo")
 _LISTS: Final = ("lost", "reapplied", "conflicts", "files", "refs")
 
@@ -118,18 +121,10 @@ def repair_of(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def repairs(newest_first: Iterable[Mapping[str, Any]], limit: int) -> list[dict[str, Any]]:
     """Return the last repairs, newest first, each with whether it was undone."""
-    undone: set[str] = set()
-    found: list[dict[str, Any]] = []
-    for entry in newest_first:
-        if len(found) == limit:
-            break
-        key = str(entry.get("key"))
-        if entry.get("kind") == "undo":
-            undone.add(key)
-        elif entry.get("kind") == "repair":
-            about = {name: entry.get(name) for name in ("at", "run_id", "key")}
-            found.append({**about, **repair_of(entry), "undone": undo_key(key) in undone})
-    return found
+    return [
+        {name: entry.get(name) for name in _ABOUT} | repair_of(entry) | {"undone": is_undone}
+        for entry, is_undone in islice(undoable(newest_first, "repair"), limit)
+    ]
 
 
 def repair_number(newest_first: Iterable[Mapping[str, Any]], key: str) -> int:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from ralphd.core.gate.test_counts import TestCounts
 from ralphd.core.gate.verdict import (
     Baseline,
     Boundary,
@@ -21,6 +20,7 @@ from ralphd.core.gate.verdict import (
     Verdict,
     VerdictKind,
 )
+from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 

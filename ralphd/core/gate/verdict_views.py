@@ -4,13 +4,15 @@ Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.supervision.model import ReportedTask
+from ralphd.core.text import first_names
 
 # What a loop hears of its commits at a boundary: the verdict, cut down to what a prompt can carry (L9, R9).
 
@@ -83,8 +85,7 @@ def notice_of(verdict: Verdict) -> RevertNotice | None:
 def verdict_line(verdict: Verdict) -> str:
     """Return a verdict as a line of the loop's log."""
     shas = verdict.reverted if verdict.kind is VerdictKind.REVERTED else verdict.commits
-    more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
-    return f"verdict: {verdict.kind} {', '.join(shas[:3])}{more}".rstrip() + f": {verdict.why}"
+    return f"verdict: {verdict.kind} {first_names(shas)}".rstrip() + f": {verdict.why}"
 
 
 def one_line(text: str) -> str:
@@ -163,12 +164,8 @@ def undo_key(boundary_id: str) -> str:
 
 def verdicts(newest_first: Iterable[Entry], limit: int) -> list[dict[str, Any]]:
     """Return the last verdicts, newest first, each with whether it was undone."""
-    found: list[dict[str, Any]] = []
-    for entry, is_undone in _judged(newest_first):
-        if len(found) == limit:
-            break
-        found.append({key: entry.get(key) for key in _SHOWN} | {"undone": is_undone})
-    return found
+    judged = islice(undoable(newest_first, "verdict"), limit)
+    return [{key: entry.get(key) for key in _SHOWN} | {"undone": is_undone} for entry, is_undone in judged]
 
 
 def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | str:
@@ -178,7 +175,7 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
     """
     why = f"iteration {iteration} was not judged" if iteration is not None else "nothing was reverted so far"
     is_first = True
-    for entry, is_undone in _judged(newest_first):
+    for entry, is_undone in undoable(newest_first, "verdict"):
         number = entry.get("iteration")
         if iteration is not None and number != iteration:
             continue
@@ -230,16 +227,16 @@ def _figures(last: Entry) -> Iterable[Figure]:
 
 def _list(values: object) -> str:
     shown = [str(each).replace("_", " ") for each in values] if isinstance(values, list | tuple) else []
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    return (", ".join(shown[:5]) + more) or "none"
+    return first_names(shown, 5) or "none"
 
 
-def _judged(newest_first: Iterable[Entry]) -> Iterable[tuple[Entry, bool]]:
+def undoable(newest_first: Iterable[Entry], kind: str) -> Iterator[tuple[Entry, bool]]:
+    """Yield the entries of a kind, each with whether a later one says that it was undone."""
     undone: set[str] = set()
     for entry in newest_first:
         if entry.get("kind") == "undo":
             undone.add(str(entry.get("key")))
-        elif entry.get("kind") == "verdict":
+        elif entry.get("kind") == kind:
             yield entry, undo_key(_boundary(entry)) in undone
 
 

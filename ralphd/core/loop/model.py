@@ -364,6 +364,27 @@ class AttemptOver:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldBack:
+    """The attempt did not start: its account has a limit, no free slot, or a probe (Q2, Q3, Q6).
+
+    ``brief``: a matter of minutes, for which a loop never ends with 75.
+    """
+
+    at: Moment
+    until: Moment
+    why: str
+    brief: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AccountFreed:
+    """What held the agent's account back has changed: it may be asked for a permit again."""
+
+    at: Moment
+    agent: str
+
+
+@dataclass(frozen=True, slots=True)
 class LoopWoke:
     """The wait may be over."""
 
@@ -402,7 +423,9 @@ class StopAsked:
     at: Moment
 
 
-LoopEvent: TypeAlias = Began | AttemptOver | LoopWoke | Skipped | Judged | PauseAsked | StopAsked
+LoopEvent: TypeAlias = (
+    Began | AttemptOver | HeldBack | AccountFreed | LoopWoke | Skipped | Judged | PauseAsked | StopAsked
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,11 @@ class Pool:
         probes = 0 if before is None else before.probes + 1
         return self._with(agent, Cooldown(agent, reason, until, probes, guessed=guessed))
 
+    def hold(self, agent: str, reason: str, until: Moment) -> "Pool":
+        """Start a cooldown that another ralph of the account caused: it is no failure of this one (Q2)."""
+        before = self.entry(agent)
+        return self._with(agent, Cooldown(agent, reason, until, 0 if before is None else before.probes))
+
     def let_in(self, agent: str) -> "Pool":
         """Let the agent be asked again; its probes stay counted until it has worked."""
         before = self.entry(agent)

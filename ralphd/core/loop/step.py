@@ -44,6 +44,11 @@ def step(loop: Loop, event: model.LoopEvent, policy: LoopPolicy) -> LoopStep:
             return _begin(loop, event, policy)
         case model.Attempting(iteration=iteration), model.AttemptOver() as event:
             return _attempt_over(loop, iteration, event, policy)
+        case model.Attempting(iteration=iteration), model.HeldBack() as event:
+            return transitions.held_back(loop, iteration, event, policy)
+        case model.Resting(for_an_agent=True) as stage, model.AccountFreed(at=at, agent=agent):
+            pool = transitions.pool_of(loop, policy).due(agent, at)
+            return _rested(transitions.with_pool(loop, pool), stage, at, policy)
         case model.Resting(until=until) as stage, model.LoopWoke(at=at) if at >= until:
             return _rested(loop, stage, at, policy)
         case model.Resting(since=since) as stage, model.LoopWoke(at=at) if at < since - SET_BACK_S:
@@ -153,7 +158,8 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
 def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | None = None) -> LoopStep:
     """Start the next iteration, or end the loop."""
     if tasks.has_tasks(loop.plan) and not tasks.open_tasks(loop.plan, loop.ledger):
-        return transitions.ended(loop, EndLoop(0, "complete", "all tasks are done"), model.ClearCheckpoint())
+        end = EndLoop(0, "complete", tasks.complete_words(loop.plan))
+        return transitions.ended(loop, end, model.ClearCheckpoint())
     if over := transitions.end_now(loop, None, at, policy):
         return over
     loop = _asked_once(loop, resumed, at, policy)

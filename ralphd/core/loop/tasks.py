@@ -45,7 +45,7 @@ def is_open(task: Task, ledger: Ledger) -> bool:
 
 def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
     """Return the open tasks in the list's order; without a list, or in an empty one, the prompt is a task."""
-    return tuple(task for task in tasks_of(plan) if is_open(task, ledger))
+    return tuple(task for task in tasks_of(plan) if not task.elsewhere and is_open(task, ledger))
 
 
 def tasks_of(plan: Plan | None) -> tuple[Task, ...]:
@@ -62,8 +62,14 @@ def progress(plan: Plan | None, ledger: Ledger) -> tuple[int, int] | None:
     """Return how many tasks are done, and how many there are; None without a list."""
     if not has_tasks(plan):
         return None
-    total = len(tasks_of(plan))
+    total = sum(not task.elsewhere for task in tasks_of(plan))
     return total - len(open_tasks(plan, ledger)), total
+
+
+def complete_words(plan: Plan | None) -> str:
+    """Return why a loop has nothing to do, for people."""
+    others = sum(task.elsewhere for task in tasks_of(plan))
+    return f"its tasks are done; {others} in the list are not its own" if others else "all tasks are done"
 
 
 def has_tasks(plan: Plan | None) -> bool:
@@ -189,6 +195,12 @@ def attempted(ledger: Ledger, task: Task) -> Ledger:
     return {**ledger, task.id: replace(record, attempts=record.attempts + 1)}
 
 
+def held_back(ledger: Ledger, task: Task) -> Ledger:
+    """Take back the count of an attempt that did not start: its account has a limit (Q2)."""
+    record = record_of(task, ledger)
+    return {**ledger, task.id: replace(record, attempts=max(record.attempts - 1, 0))}
+
+
 def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:
     """Record the end of an iteration. Earlier failures are forgotten only after the verdict."""
     record = replace(record_of(task, ledger), state=state)
@@ -288,6 +300,8 @@ def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:
     for task in tasks_of(plan):
         record = record_of(task, ledger)
         state = record.state
+        if task.elsewhere:
+            continue
         if _is_ticked(task, record) and _may_be_done(record):
             state = TaskState.COMPLETE
         elif state in (TaskState.IN_PROGRESS, TaskState.COMPLETE):

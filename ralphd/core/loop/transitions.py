@@ -73,8 +73,13 @@ def rest(
     return LoopStep(replace(loop, stage=stage), (saved, wait))
 
 
-def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> LoopStep:
-    """Wait for the first agent that returns, pause until then, or end: no agent is available now."""
+def exhausted(
+    loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy, *, brief: bool = False
+) -> LoopStep:
+    """Wait for the first agent that returns, pause until then, or end: no agent is available now.
+
+    ``brief``: the wait is a matter of minutes, and no reason to pause.
+    """
     pool = pool_of(loop, policy)
     first = pool.next_return()
     if first is None or first.until is None:
@@ -84,11 +89,29 @@ def exhausted(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) 
         return ended(loop, EndLoop(1, "no_agent", why), saved)
     kind = "" if "usage limit" in first.reason.lower() else "usage limit: "
     why = f"{first.agent}: {kind}{first.reason}"
-    if policy.pause_when_exhausted and first.until - policy.reset_margin_s > at:
+    if policy.pause_when_exhausted and not brief and first.until - policy.reset_margin_s > at:
         saved = model.SaveCheckpoint(PauseReason.USAGE_LIMIT, iteration, first.until, why)
         return ended(loop, EndLoop(75, PauseReason.USAGE_LIMIT, why, first.until), saved)
     wait = Rest(first.until, PauseReason.USAGE_LIMIT, why)
     return rest(loop, iteration, at, wait, policy, for_an_agent=True)
+
+
+def held_back(loop: Loop, iteration: Iteration, event: model.HeldBack, policy: LoopPolicy) -> LoopStep:
+    """Let another agent continue, or wait: the account of the iteration's agent gave no permit (Q2, Q6)."""
+    iteration = replace(iteration, attempt=max(iteration.attempt - 1, 0), nth=max(iteration.nth - 1, 0))
+    ledger = tasks.held_back(loop.ledger, iteration.task)
+    loop = replace(loop, ledger=ledger, memory=replace(loop.memory, in_flight=None))
+    if over := end_now(loop, iteration, event.at, policy):
+        return over
+    loop = with_pool(loop, pool_of(loop, policy).hold(iteration.agent, event.why, event.until))
+    agent = pool_after(loop, policy, iteration.agent).first(event.at, but=iteration.passed)
+    if agent is not None:
+        after = attempt(loop, handed_to(agent, iteration), event.at, policy)
+    else:
+        after = exhausted(loop, iteration, event.at, policy, brief=event.brief)
+    if event.brief:
+        return after
+    return after.preceded_by(model.ReportAgentOut(iteration.agent, event.why, event.until))
 
 
 def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPolicy) -> LoopStep | None:

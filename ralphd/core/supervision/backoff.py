@@ -1,5 +1,7 @@
 """Backoff: the waits before a restart (C1 to C3) and before the loop's next attempt (L2); time budgets."""
 
+from dataclasses import replace
+
 from ralphd.core.supervision.model import ExitFacts, Outcome, Policy, Reason, RunReports, Tally, Waiting
 from ralphd.core.time import Moment
 
@@ -51,7 +53,7 @@ def after_a_set_back_clock(wait: Waiting, at: Moment) -> Waiting:
     """The same wait, counted from ``at``, when the clock now tells a time before the wait began."""
     if at >= wait.since:
         return wait
-    return Waiting(wait.reason, at, at + (wait.until - wait.since), wait.why)
+    return replace(wait, since=at, until=at + (wait.until - wait.since))
 
 
 OUTAGE_SHARE = 60.0

@@ -20,7 +20,7 @@ _WORDS = frozenset(("start", "stop", "restart", "pause", "resume", "skip-wait", 
                     "tasks", "notes", REPORT))  # fmt: skip
 _OF_DAEMON = {"shutdown": "regent stop", "reload": "regent reload", "deliveries": "webhooks replay"}
 UNANNOUNCED: Final = frozenset(
-    ["reload", "rm", "tasks", "notes", "regent reload", "webhooks add", "webhooks remove"]
+    ["reload", "rm", "trees rm", "tasks", "notes", "regent reload", "webhooks add", "webhooks remove"]
 )
 """Requests that change something, and have no event of their own."""
 
@@ -64,8 +64,10 @@ def requested(method: str, path: str) -> RequestedAction | None:
     if method in _READS:
         return None
     match path.removeprefix("/v1/").split("/"):
-        case ["ralphs"]:
+        case ["ralphs" | "trees"]:
             return RequestedAction("start")
+        case ["trees", name]:
+            return RequestedAction("trees rm", name)
         case ["ralphs", name]:
             return RequestedAction("rm" if method == "DELETE" else "request", name)
         case ["ralphs", name, word, *_] if word in _WORDS:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ralphd.core.gate.verdict import Result, Verdict
-from ralphd.core.supervision.model import ExitFacts, Overdue, RunId
+from ralphd.core.supervision.model import ExitFacts, Overdue, Reason, RunId
 from ralphd.core.supervision.reports import Reported
 from ralphd.core.time import Moment
 
@@ -77,9 +77,15 @@ class SpawnFailed(Fact):
 
 @dataclass(frozen=True, slots=True)
 class SpawnPostponed(Fact):
-    """The machine could not start anything just now: no space, no memory, no descriptors (F3)."""
+    """Nothing can be started just now: no space, no memory, no descriptors (F3); or it is not its turn.
+
+    ``until``: when that ends, where it is known. ``queued_at``: since when it waits for its turn.
+    """
 
     why: str
+    reason: Reason = Reason.RESOURCES
+    until: Moment | None = None
+    queued_at: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +204,10 @@ class Committed(RunFact):
     commits: int
 
 
+class ScheduleEnded(RunFact):
+    """A run lives outside its ralph's schedule."""
+
+
 class GraceOver(RunFact):
     """The time that a run was given to end has passed, by the monotonic clock."""
 
@@ -235,6 +245,7 @@ Event: TypeAlias = (
     | FellSilent
     | Overran
     | Committed
+    | ScheduleEnded
     | GraceOver
     | Woke
 )

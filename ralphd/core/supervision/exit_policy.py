@@ -4,35 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from signal import Signals
 
+from ralphd.core.supervision import model
 from ralphd.core.supervision.backoff import crash_wait, was_healthy
-from ralphd.core.supervision.model import (
-    HAS_A_RUN,
-    Announce,
-    Done,
-    Escalate,
-    ExitFacts,
-    Failed,
-    Goal,
-    LastWord,
-    Mode,
-    Outcome,
-    Overdue,
-    Paused,
-    Pausing,
-    Policy,
-    Reason,
-    Restart,
-    Running,
-    RunReports,
-    State,
-    Step,
-    Stopped,
-    Stopping,
-    Supervision,
-    Tally,
-    Waiting,
-    WakeAt,
-)
+from ralphd.core.supervision.model import Announce, ExitFacts, Outcome, Policy, RunReports, Step, Supervision
 from ralphd.core.supervision.reports import limit_reached, wait_ended
 from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, give_up, spawn
 from ralphd.core.text import one_line
@@ -51,24 +25,27 @@ TASK_LIST = "task_list"
 _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
 _NAME_CHARS = 80
 _HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
-_ENDED_FOR = {Overdue.STALL: Outcome.STALLED, Overdue.TIMEOUT: Outcome.TIMED_OUT}
+_ENDED_FOR = {model.Overdue.STALL: Outcome.STALLED, model.Overdue.TIMEOUT: Outcome.TIMED_OUT}
 _EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
 
 
-def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
+def outcome(state: model.State, ending: ExitFacts, said: RunReports) -> Outcome:
     """Return what ``ending`` means for a ralph in ``state``, whose run has reported ``said``.
 
     What we did comes first (E3, K1), unless the run was quicker and ended well by itself; then what was
     observed. 2, 5 and 78 mean something only from a run that said hello (E2): ``make`` fails with 2.
     """
-    assert isinstance(state, HAS_A_RUN)
-    if isinstance(state, Stopping | Pausing):
+    assert isinstance(state, model.HAS_A_RUN)
+    if isinstance(state, model.Pausing):
+        return Outcome.ASKED
+    if isinstance(state, model.Stopping):
         # A pause, or a start, that a person asked for meanwhile outweighs the limit it was stopped for.
-        for_limit = said.limit is not None and isinstance(state, Stopping) and not state.again
-        if for_limit and (word := last_word(ending, said)) is not None and word.reason == COMPLETE:
+        for_limit = said.limit is not None and not state.again
+        by_itself = for_limit or (said.off_schedule and state.again)
+        if by_itself and (word := last_word(ending, said)) is not None and word.reason == COMPLETE:
             return Outcome.DONE  # the last task was done in the iteration that reached the limit (L10)
         return Outcome.LIMIT if for_limit else Outcome.ASKED
-    if isinstance(state, Running) and state.overdue is not None and ending.code != 0:
+    if isinstance(state, model.Running) and state.overdue is not None and ending.code != 0:
         return _ENDED_FOR[state.overdue]
     if ending.lost:
         return Outcome.LOST
@@ -84,7 +61,7 @@ def outcome(state: State, ending: ExitFacts, said: RunReports) -> Outcome:
     return Outcome.FAILED
 
 
-def last_word(ending: ExitFacts, said: RunReports) -> LastWord | None:
+def last_word(ending: ExitFacts, said: RunReports) -> model.LastWord | None:
     """Return what the run announced of its end, if it then ended that way."""
     word = said.last_word
     return word if word is not None and ending.signal is None and word.code == ending.code else None
@@ -134,7 +111,7 @@ _HOW = {
 
 def run_ended(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     """Answer the end of the run that lived; the end of another run changes nothing."""
-    if not isinstance(current.state, HAS_A_RUN) or current.state.run_id != ending.run_id:
+    if not isinstance(current.state, model.HAS_A_RUN) or current.state.run_id != ending.run_id:
         return Step(current)
     ending = heard(ending, current.said)
     meant = outcome(current.state, ending, current.said)
@@ -145,7 +122,7 @@ def run_ended(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     return Step(supervision, (*actions, *answer.actions), exit_meaning=meant)
 
 
-def _tally_after(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Tally:
+def _tally_after(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> model.Tally:
     if was_healthy(policy, ending, current.said, meant):
         return replace(current.tally, consecutive_errors=0)
     if meant is Outcome.STALLED:  # what its iterations had cleared stands again
@@ -181,12 +158,12 @@ def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: 
 
 def _counted(current: Supervision, ending: ExitFacts, policy: Policy) -> Supervision:
     """Count the iteration where a run is one; elsewhere reports or commits are counted."""
-    if policy.mode is not Mode.ITERATION or ending.code != 0:
+    if policy.mode is not model.Mode.ITERATION or ending.code != 0:
         return current
     return replace(current, tally=replace(current.tally, iteration=current.tally.iteration + 1))
 
 
-def _because(word: LastWord | None) -> str:
+def _because(word: model.LastWord | None) -> str:
     return "" if word is None else f": {word.why or word.reason}"
 
 
@@ -194,7 +171,7 @@ def _limited(current: Supervision, ending: ExitFacts, limit: str | None) -> Step
     word = last_word(ending, current.said)
     limit = limit or (word.why if word is not None else None) or None
     return _finished(
-        current, ending, Done("limit", limit), f"Ralph stopped: {limit or 'your limit was reached'}"
+        current, ending, model.Done("limit", limit), f"Ralph stopped: {limit or 'your limit was reached'}"
     )
 
 
@@ -212,35 +189,35 @@ def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome
             return _stopped_by_itself(current, word)
         case _:
             how = f"Ralph exited ({in_words(ending)})" + _because(word)
-            return current.enter(Failed(how), Announce("ralph.failed", how))
+            return current.enter(model.Failed(how), Announce("ralph.failed", how))
 
 
 def _after_asked_end(current: Supervision) -> Step:
     match current.state:
-        case Pausing() if current.said.guard is not None:
+        case model.Pausing() if current.said.guard is not None:
             announcement = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
-            return current.enter(Paused(GUARD, None, current.said.guard), announcement)
-        case Pausing():
-            return current.enter(Paused("requested"), PAUSED_ON_REQUEST)
-        case Stopping(again=True):
+            return current.enter(model.Paused(GUARD, None, current.said.guard), announcement)
+        case model.Pausing():
+            return current.enter(model.Paused("requested"), PAUSED_ON_REQUEST)
+        case model.Stopping(again=True):
             return spawn(current, RESTARTING)
         case _:
-            return current.enter(Stopped(), STOPPED)
+            return current.enter(model.Stopped(), STOPPED)
 
 
 def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     counted = _counted(current, ending, policy)
     tally = counted.tally if current.said.reverted else replace(counted.tally, consecutive_errors=0)  # C3
     finished = replace(counted, tally=tally)
-    if policy.restart is Restart.NEVER:
+    if policy.restart is model.Restart.NEVER:
         return _done(finished, ending, "Ralph is done")
-    if policy.mode is Mode.ITERATION and ending.complete:
+    if policy.mode is model.Mode.ITERATION and ending.complete:
         return _done(finished, ending, "Ralph is done: no task is open")
-    if policy.mode is Mode.LOOP and policy.restart is Restart.ON_FAILURE:
+    if policy.mode is model.Mode.LOOP and policy.restart is model.Restart.ON_FAILURE:
         return _done(finished, ending, "Ralph is done" + _because(last_word(ending, current.said)))
     if limit := limit_reached(tally, ending.at, policy):
         return _limited(finished, ending, limit)
-    reason = Reason.ITERATION_PAUSE if policy.mode is Mode.ITERATION else Reason.RESTART
+    reason = model.Reason.ITERATION_PAUSE if policy.mode is model.Mode.ITERATION else model.Reason.RESTART
     return _wait(finished, reason, ending.at, policy.iteration_pause_s)
 
 
@@ -261,26 +238,28 @@ def _paused(current: Supervision, ending: ExitFacts, policy: Policy, *, resume_a
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {why or reason.replace('_', ' ')}"
-    calls = (Escalate(text),) if policy.supervised and word is not None and word.reason == TASK_LIST else ()
+    calls = (
+        (model.Escalate(text),) if policy.supervised and word is not None and word.reason == TASK_LIST else ()
+    )
     by_loop = policy.own_loop and word is not None and word.resume_at is not None
     is_logged = by_loop or bool(calls)
     told = (None, resume_at, (("message", text),)) if is_logged else (text, resume_at)
-    wake = () if resume_at is None else (WakeAt(resume_at),)
-    return current.enter(Paused(reason, resume_at, why), *calls, Announce("ralph.paused", *told), *wake)
+    wake = () if resume_at is None else (model.WakeAt(resume_at),)
+    return current.enter(model.Paused(reason, resume_at, why), *calls, Announce("ralph.paused", *told), *wake)
 
 
-def _stopped_by_itself(current: Supervision, word: LastWord | None) -> Step:
+def _stopped_by_itself(current: Supervision, word: model.LastWord | None) -> Step:
     """L10: it ended well and got nowhere; started again it would do the same."""
     why = "no progress" + _because(word)
     announcement = Announce("ralph.stopped", f"Ralph stopped: {why}")
-    return Step(replace(current, goal=Goal.STOPPED, state=Stopped(why)), (announcement,))
+    return Step(replace(current, goal=model.Goal.STOPPED, state=model.Stopped(why)), (announcement,))
 
 
 def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
     failures = current.tally.consecutive_errors + 1
     counted = replace(current, tally=replace(current.tally, consecutive_errors=failures))
     how = _HOW.get(meant) or f"Ralph exited ({in_words(ending)})"
-    if policy.restart is Restart.NEVER or policy.max_retries == 0:
+    if policy.restart is model.Restart.NEVER or policy.max_retries == 0:
         return give_up(counted, f"{how} — not restarted, as configured")
     if failures >= policy.max_retries:
         times = "1 failure" if failures == 1 else f"{failures} failures in a row"
@@ -288,13 +267,13 @@ def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, poli
     if limit := limit_reached(counted.tally, ending.at, policy):
         return _limited(counted, ending, limit)
     wait = crash_wait(policy, counted.tally, failures, ending.at)
-    return counted.enter(wait, *_tell_retry(how, wait, failures, policy), WakeAt(wait.until))
+    return counted.enter(wait, *_tell_retry(how, wait, failures, policy), model.WakeAt(wait.until))
 
 
-def _tell_retry(how: str, wait: Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
+def _tell_retry(how: str, wait: model.Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
     delay = f"retrying in {_seconds(wait.until - wait.since)}s"
     attempt = f"(attempt {failures + 1}/{policy.max_retries})"
-    if wait.reason is Reason.RESTART_LIMIT:
+    if wait.reason is model.Reason.RESTART_LIMIT:
         delay = f"max_restarts_per_hour = {policy.max_restarts_per_hour} reached, {delay}"
     return (
         Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
@@ -308,10 +287,10 @@ def _seconds(delay_s: float) -> str:
 
 
 def _done(current: Supervision, ending: ExitFacts, text: str) -> Step:
-    return _finished(current, ending, Done(), text)
+    return _finished(current, ending, model.Done(), text)
 
 
-def _finished(current: Supervision, ending: ExitFacts, done: Done, text: str) -> Step:
+def _finished(current: Supervision, ending: ExitFacts, done: model.Done, text: str) -> Step:
     left = uncommitted_words(ending.uncommitted)
     announcement = Announce("ralph.done", f"{text}, but {left}" if left else text)
     return current.enter(replace(done, uncommitted=left), announcement)
@@ -327,5 +306,5 @@ def uncommitted_words(names: Sequence[str]) -> str:
     return f"{what} not committed: {shown}{more}; next: git status"
 
 
-def _wait(current: Supervision, reason: Reason, at: Moment, delay_s: float) -> Step:
-    return current.enter(Waiting(reason, at, at + delay_s), WakeAt(at + delay_s))
+def _wait(current: Supervision, reason: model.Reason, at: Moment, delay_s: float) -> Step:
+    return current.enter(model.Waiting(reason, at, at + delay_s), model.WakeAt(at + delay_s))

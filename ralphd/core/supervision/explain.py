@@ -5,20 +5,9 @@ from dataclasses import replace
 from typing import Final
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
+from ralphd.core.supervision import model
 from ralphd.core.supervision.exit_policy import heard, in_words, last_word
-from ralphd.core.supervision.model import (
-    Done,
-    ExitFacts,
-    Failed,
-    Outcome,
-    Overdue,
-    Paused,
-    Policy,
-    RunReports,
-    Stopped,
-    Supervision,
-    Waiting,
-)
+from ralphd.core.supervision.model import ExitFacts, Outcome, Overdue, Policy, RunReports, Supervision
 from ralphd.core.time import rfc3339
 
 
@@ -32,7 +21,7 @@ def explain_end(
 ) -> Explanation:
     """Explain why a run's end led to the state ``after`` it."""
     ending = heard(ending, said)
-    explained = _ended(ending, meant, said, after, policy)
+    explained = replace(_ended(ending, meant, said, after, policy), done=_done(after, policy))
     figures = (*_end_figures(ending, after, policy), *explained.figures)
     if meant in (Outcome.STALLED, Outcome.TIMED_OUT) and silence is not None:
         return replace(
@@ -57,59 +46,43 @@ _SAID_SO: Final[Mapping[Outcome, tuple[str, str, str]]] = {
 def _ended(
     ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy
 ) -> Explanation:
-    how, done = in_words(ending), _done(after, policy)
+    how = in_words(ending)
     if not policy.supervised and meant is not Outcome.ASKED:
-        return Explanation("P6", f"Ralph ended ({how})", "enabled = false: reported only", done=done)
-    if isinstance(after.state, Done) and after.state.limit is not None:
-        return Explanation("E4", f"Your limit was reached ({how})", after.state.limit, done=done)
+        return Explanation("P6", f"Ralph ended ({how})", "enabled = false: reported only")
+    if isinstance(after.state, model.Done) and after.state.limit is not None:
+        return Explanation("E4", f"Your limit was reached ({how})", after.state.limit)
     match meant:
         case Outcome.DONE if policy.mode.value == "iteration":
-            return Explanation(
-                "E4", f"The iteration is finished ({how})", _iteration_words(ending), done=done
-            )
+            return Explanation("E4", f"The iteration is finished ({how})", _iteration_words(ending))
         case Outcome.DONE:
             because = "exit 0 means that the work is done" + _word_words(ending, said)
-            return Explanation("E1", f"Ralph is done ({how})", because, done=done)
+            return Explanation("E1", f"Ralph is done ({how})", because)
         case Outcome.PAUSED:
-            return Explanation(
-                "E1",
-                f"Ralph paused ({how})",
-                f"exit 75 means paused; {_pause_words(ending, said)}",
-                done=done,
-            )
+            because = f"exit 75 means paused; {_pause_words(ending, said)}"
+            return Explanation("E1", f"Ralph paused ({how})", because)
         case Outcome.LIMIT | Outcome.REFUSED | Outcome.GAVE_UP | Outcome.NO_PROGRESS:
             rule, title, because = _SAID_SO[meant]
-            return Explanation(rule, f"{title} ({how})", because + _word_words(ending, said), done=done)
+            return Explanation(rule, f"{title} ({how})", because + _word_words(ending, said))
         case Outcome.ASKED:
-            return Explanation(
-                "E3", f"Ralph ended, as requested ({how})", "requested, so it is not a failure", done=done
-            )
+            because = "requested, so it is not a failure"
+            return Explanation("E3", f"Ralph ended, as requested ({how})", because)
         case Outcome.STALLED | Outcome.TIMED_OUT:
-            overdue = Overdue.STALL if meant is Outcome.STALLED else Overdue.TIMEOUT
-            return Explanation(
-                "H4" if overdue is Overdue.STALL else "H6",
-                f"Ralph was ended by the supervisor ({overdue.value})",
-                "the evidence is no longer available",
-                done=done,
-            )
+            rule, overdue = ("H4", Overdue.STALL) if meant is Outcome.STALLED else ("H6", Overdue.TIMEOUT)
+            title = f"Ralph was ended by the supervisor ({overdue.value})"
+            return Explanation(rule, title, "the evidence is no longer available")
         case Outcome.FAILED | Outcome.LOST:
-            return _failed(ending, meant, said, after, policy, done)
+            return _failed(ending, meant, said, after, policy)
 
 
 def _failed(
-    ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy, done: str
+    ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy
 ) -> Explanation:
-    gave_up = not isinstance(after.state, Waiting)
+    rule = "C1" if isinstance(after.state, model.Waiting) else "C2"
     because = "an exit status other than 0 and 75, or a signal that ralphd did not send, is a failure"
     if meant is Outcome.LOST:
         because = "its shim is gone without an exit record: that never counts as a success (S6)"
-    return Explanation(
-        "C2" if gave_up else "C1",
-        f"Ralph failed ({in_words(ending)})",
-        because,
-        missing=("exit 0", *(_healthy_words(said, policy) if after.tally.consecutive_errors > 1 else ())),
-        done=done,
-    )
+    missing = ("exit 0", *(_healthy_words(said, policy) if after.tally.consecutive_errors > 1 else ()))
+    return Explanation(rule, f"Ralph failed ({in_words(ending)})", because, missing=missing)
 
 
 def _healthy_words(said: RunReports, policy: Policy) -> tuple[str, ...]:
@@ -139,35 +112,29 @@ def _end_figures(ending: ExitFacts, after: Supervision, policy: Policy) -> tuple
     figures = [Figure("ended with", in_words(ending))]
     if ending.started_at is not None:
         figures.append(Figure("lived for", in_seconds(ending.at - ending.started_at)))
-        last = (
-            "nothing printed"
-            if ending.last_sign_at is None
-            else f"{in_seconds(ending.at - ending.last_sign_at)} before its end"
-        )
+        last = "nothing printed"
+        if ending.last_sign_at is not None:
+            last = f"{in_seconds(ending.at - ending.last_sign_at)} before its end"
         figures.append(Figure("last output", last))
     figures.append(Figure("commits", "at least one" if ending.committed else "none"))
-    figures.append(
-        Figure(
-            "consecutive failures", str(after.tally.consecutive_errors), f"gives up at {policy.max_retries}"
-        )
-    )
-    return tuple(figures)
+    errors, limit = str(after.tally.consecutive_errors), f"gives up at {policy.max_retries}"
+    return (*figures, Figure("consecutive failures", errors, limit))
 
 
 def _done(after: Supervision, policy: Policy) -> str:
     match after.state:
-        case Waiting(reason=reason, until=until):
+        case model.Waiting(reason=reason, until=until):
             return f"the next run starts at {rfc3339(until)} ({reason.value.replace('_', ' ')})"
-        case Paused(reason=reason, resume_at=float() as until):
+        case model.Paused(reason=reason, resume_at=float() as until):
             return f"paused ({reason}) until {rfc3339(until)}"
-        case Paused(reason=reason):
+        case model.Paused(reason=reason):
             return f"paused ({reason}), until you resume it"
-        case Failed():
+        case model.Failed():
             called = "you are alerted; " if policy.supervised else ""
             return f"{called}nothing starts until you act"
-        case Done():
+        case model.Done():
             return "nothing left to do"
-        case Stopped():
+        case model.Stopped():
             return "nothing runs until you start it"
         case _:
             return "the next run starts now"

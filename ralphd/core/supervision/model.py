@@ -44,6 +44,7 @@ class Reason(StrEnum):
     RESTART = "restart"
     RESTART_LIMIT = "restart_limit"
     RESOURCES = "resources"
+    SCHEDULE = "schedule"
 
 
 class Outcome(StrEnum):
@@ -137,6 +138,7 @@ class Tally:
     of a command that does not report them, its commits. ``last_number`` is the number that the built-in
     loop gave the last one. ``reverts`` counts the iterations whose commits were reverted.
     ``called`` is why the last verdict called a person: the next one for the same reason does not.
+    ``unscheduled_until``: the schedule does not apply before then: a person skipped the wait for it.
     """
 
     consecutive_errors: int = 0
@@ -148,6 +150,7 @@ class Tally:
     last_number: int | None = None
     reverts: int = 0
     called: str | None = None
+    unscheduled_until: Moment | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +200,7 @@ class RunReports:
     a run that hangs in the end has not earned that (C3). ``limit`` is the limit that it was stopped for.
     ``testing``: its commits are being tested, and it waits. ``guard`` is why a person has to look at them.
     ``judged`` is the boundary of the last verdict, ``reverted`` whether that reverted something.
+    ``off_schedule``: it was stopped for its ralph's schedule, and the next run follows in time.
     """
 
     hello: bool = False
@@ -208,6 +212,7 @@ class RunReports:
     wait: Wait | None = None
     errors_cleared: int = 0
     limit: str | None = None
+    off_schedule: bool = False
     last_word: LastWord | None = None
     testing: bool = False
     guard: str | None = None
@@ -236,13 +241,15 @@ class Running:
 class Waiting:
     """Nothing runs until ``until``; then a run starts. ``since`` tells when the clock was set back.
 
-    ``why`` is what a start waits for, in words, with the reason ``RESOURCES``.
+    ``why`` is what a start waits for, in words, with the reason ``RESOURCES`` or ``SCHEDULE``. ``queued_at``:
+    it waits since then for its turn to start, which may come before ``until``.
     """
 
     reason: Reason
     since: Moment
     until: Moment
     why: str = ""
+    queued_at: Moment | None = None
     kind: Literal["waiting_for_retry"] = "waiting_for_retry"
 
 
@@ -323,10 +330,12 @@ class Starting:
 
     ``before`` is what it was when a person asked for it: to that it goes back when the command cannot be
     started. Where nobody asked it is None. With ``kill`` the tree is to be killed as soon as it is there.
+    ``queued_at``: it has waited for its turn since then, and keeps it.
     """
 
     before: Rest | None = None
     kill: bool = False
+    queued_at: Moment | None = None
     kind: Literal["starting"] = "starting"
 
 

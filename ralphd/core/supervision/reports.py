@@ -9,31 +9,8 @@ from enum import StrEnum
 from typing import Any, TypeAlias
 
 from ralphd.core.failures.kinds import hint, kind_of, meaning
-from ralphd.core.supervision.model import (
-    HAS_A_RUN,
-    Action,
-    Announce,
-    AnsweredReport,
-    Goal,
-    KillAfter,
-    LastWord,
-    Mode,
-    Next,
-    Overdue,
-    Pausing,
-    Policy,
-    ReportedTask,
-    RunId,
-    Running,
-    RunReports,
-    Step,
-    Stopping,
-    Supervision,
-    Tally,
-    Terminate,
-    Wait,
-    WakeAt,
-)
+from ralphd.core.supervision import model
+from ralphd.core.supervision.model import Announce, Next, Policy, ReportedTask, RunReports, Step, Supervision
 from ralphd.core.time import Moment, rfc3339
 
 # The reports that a run can send (G1, H6, C3).
@@ -204,7 +181,7 @@ Report: TypeAlias = (
     | Cost
     | AgentExhausted
     | AgentReturned
-    | LastWord
+    | model.LastWord
     | Heartbeat
 )
 
@@ -214,7 +191,7 @@ class Reported:
     """A report has arrived. ``digest`` stands for the whole report, to detect another one under its id."""
 
     at: Moment
-    run_id: RunId
+    run_id: model.RunId
     id: str
     digest: str
     report: Report
@@ -234,7 +211,7 @@ LONGEST_UNGREETED_S = 24 * 3600.0
 
 def why_not(current: Supervision, event: Reported) -> str | None:
     """Return why a report cannot be acted upon, or None."""
-    if not isinstance(current.state, HAS_A_RUN):
+    if not isinstance(current.state, model.HAS_A_RUN):
         return f"{event.run_id} is not running: its ralph is {current.state.kind.replace('_', ' ')}"
     if current.state.run_id != event.run_id:
         return f"{event.run_id} has ended; the current run is {current.state.run_id}"
@@ -255,7 +232,7 @@ def answer(current: Supervision, report_id: str) -> Next:
     return _next(current) if known is None else known.next
 
 
-def _known(said: RunReports, report_id: str) -> AnsweredReport | None:
+def _known(said: RunReports, report_id: str) -> model.AnsweredReport | None:
     return next((known for known in said.answered if known.id == report_id), None)
 
 
@@ -267,7 +244,7 @@ def reported(current: Supervision, event: Reported, policy: Policy) -> Step:
     if isinstance(event.report, Heartbeat):  # not kept: it is answered as things are
         return done
     supervision = done.supervision
-    kept = (*supervision.said.answered, AnsweredReport(event.id, event.digest, _next(supervision)))
+    kept = (*supervision.said.answered, model.AnsweredReport(event.id, event.digest, _next(supervision)))
     said = replace(supervision.said, answered=kept[-ANSWERS_KEPT:])
     return Step(replace(supervision, said=said), done.actions)
 
@@ -296,7 +273,7 @@ def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
         case AgentReturned(agent=agent):
             data = (("agent", agent),)
             return Step(current, (_told("agent.returned", f"{agent} is available again", policy, data),))
-        case LastWord() as word:
+        case model.LastWord() as word:
             return Step(replace(current, said=replace(current.said, last_word=word)))
         case Heartbeat():
             return Step(replace(current, said=replace(current.said, beats=True)))
@@ -322,14 +299,14 @@ def _spent(current: Supervision, usd: float) -> Supervision:
 def _started(current: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
     agent = report.agent or current.said.agent
     said = replace(current.said, iterates=True, task=report.task, agent=agent, wait=None, last_word=None)
-    actions: list[Action] = [
+    actions: list[model.Action] = [
         *wait_ended(current),
         Announce("iteration.started", data=(("iteration", report.number), ("task", task_data(report.task)))),
     ]
     state = current.state
-    if isinstance(state, Stopping | Pausing) and not state.asked and state.kill_at is not None:
+    if isinstance(state, model.Stopping | model.Pausing) and not state.asked and state.kill_at is not None:
         # It should have ended at its boundary, and began another iteration: terminate it like any command.
-        actions += [Terminate(state.run_id), KillAfter(state.run_id, policy.stop_timeout_s)]
+        actions += [model.Terminate(state.run_id), model.KillAfter(state.run_id, policy.stop_timeout_s)]
         state = replace(state, asked=True, kill_at=at + policy.stop_timeout_s)
     return Step(replace(current, said=said, state=state), tuple(actions))
 
@@ -349,7 +326,7 @@ def _finished(
     tally, said = current.tally, replace(current.said, iterates=True, wait=None)
     # The built-in loop, killed before it had noted that it was counted, finishes an iteration again.
     is_repeated = policy.own_loop and report.number is not None and report.number == tally.last_number
-    if policy.mode is Mode.LOOP and not is_repeated:
+    if policy.mode is model.Mode.LOOP and not is_repeated:
         tally = replace(tally, iteration=tally.iteration + 1)
     if policy.own_loop:
         tally = replace(tally, last_number=report.number)
@@ -358,22 +335,22 @@ def _finished(
         tally = replace(tally, consecutive_errors=0)
     announcement = Announce("iteration.finished", data=tuple(report.data().items()))
     after = replace(current, tally=tally, said=said)
-    is_bound = isinstance(current.state, Running) and policy.supervised
+    is_bound = isinstance(current.state, model.Running) and policy.supervised
     if is_bound and (limit := limit_reached(tally, at, policy)):
-        assert isinstance(current.state, Running)
-        state = Stopping(current.state.run_id, at, None, asked=False)
+        assert isinstance(current.state, model.Running)
+        state = model.Stopping(current.state.run_id, at, None, asked=False)
         after = replace(after, said=replace(said, limit=limit), state=state)
     return _given_time(after, at, policy, (*wait_ended(current), announcement))
 
 
 def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple[Announce, ...]) -> Step:
-    if not (isinstance(current.state, Stopping | Pausing) and current.state.kill_at is None):
+    if not (isinstance(current.state, model.Stopping | model.Pausing) and current.state.kill_at is None):
         return Step(current, actions)
     state = replace(current.state, kill_at=at + policy.stop_timeout_s)
-    return current.enter(state, *actions, KillAfter(state.run_id, policy.stop_timeout_s))
+    return current.enter(state, *actions, model.KillAfter(state.run_id, policy.stop_timeout_s))
 
 
-def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
+def limit_reached(tally: model.Tally, at: Moment, policy: Policy) -> str | None:
     """Return the user's own limit that is reached now, in words, or None (E4)."""
     if policy.max_iterations and tally.iteration >= policy.max_iterations:
         return f"max_iterations = {policy.max_iterations} reached"
@@ -385,7 +362,7 @@ def limit_reached(tally: Tally, at: Moment, policy: Policy) -> str | None:
 
 
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: Policy) -> Step:
-    wait = Wait(reason, bounded(until, at, current.said))
+    wait = model.Wait(reason, bounded(until, at, current.said))
     text = "Ralph is waiting" + (f": {reason}" if reason != NO_REASON else "")
     announcement = _told("wait.started", text, policy, until=wait.until)
     is_long, before = wait.until > at + LONGEST_UNGREETED_S, current.said.wait
@@ -393,7 +370,7 @@ def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: 
     text = f"Ralph waits until {rfc3339(wait.until)}, and is not watched for silence until then"
     warning = (Announce("ralph.stall_warning", text),) if is_news else ()
     said = replace(current.said, wait=wait)
-    return Step(replace(current, said=said), (announcement, *warning, WakeAt(wait.until)))
+    return Step(replace(current, said=said), (announcement, *warning, model.WakeAt(wait.until)))
 
 
 def bounded(until: Moment, at: Moment, said: RunReports) -> Moment:
@@ -411,9 +388,9 @@ def wait_ended(current: Supervision) -> tuple[Announce, ...]:
 
 def _next(current: Supervision) -> Next:
     match current.state:
-        case Stopping() | Running(overdue=Overdue()):
+        case model.Stopping() | model.Running(overdue=model.Overdue()):
             return Next.STOP
-        case Pausing():
+        case model.Pausing():
             return Next.PAUSE
         case _:
-            return Next.STOP if current.goal is Goal.STOPPED else Next.CONTINUE
+            return Next.STOP if current.goal is model.Goal.STOPPED else Next.CONTINUE

@@ -7,7 +7,7 @@ from ralphd.core.supervision import events, model, reports, transitions
 from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequested, SkipWaitRequested
 from ralphd.core.supervision.reports import Reported, task_data
 from ralphd.core.supervision.transitions import GUARD, has_boundaries
-from ralphd.core.text import normalized
+from ralphd.core.text import first_names, normalized
 from ralphd.core.time import Moment
 
 # What a person's request does to a ralph (G1, G2).
@@ -48,8 +48,8 @@ def start(current: model.Supervision, at: Moment) -> model.Step:
         case model.Pausing() | model.Stopping():
             fresh = replace(wanted, tally=model.Tally(began_at=at))
             return fresh.enter(transitions.ending(current.state, again=True))
-        case model.Starting(before=before):
-            return wanted.enter(model.Starting(before))
+        case model.Starting():
+            return wanted.enter(replace(current.state, kill=False))
         case _:
             return model.Step(wanted)
 
@@ -61,8 +61,8 @@ def stop(current: model.Supervision, at: Moment, policy: model.Policy, *, kill: 
             return transitions.ask_to_end(current, at, policy, kill=kill)
         case model.Waiting() | model.Paused():
             return current.enter(model.Stopped(), transitions.STOPPED)
-        case model.Starting(before=before):
-            return current.enter(model.Starting(before, kill))
+        case model.Starting():
+            return current.enter(replace(current.state, kill=kill))
         case _:
             return model.Step(current)
 
@@ -96,8 +96,8 @@ def resume(current: model.Supervision) -> model.Step:
             return transitions.spawn(wanted, transitions.RESUMED, before=current.state)
         case model.Pausing():
             return wanted.enter(transitions.ending(current.state, again=True))
-        case model.Starting(before=before):
-            return wanted.enter(model.Starting(before))
+        case model.Starting():
+            return wanted.enter(replace(current.state, kill=False))
         case _:
             return model.Step(current)
 
@@ -110,8 +110,8 @@ def restart(current: model.Supervision, at: Moment, policy: model.Policy) -> mod
             return transitions.ask_to_end(fresh, at, policy, again=True)
         case model.Pausing() | model.Stopping():
             return fresh.enter(transitions.ending(current.state, again=True))
-        case model.Starting(before=before):
-            return fresh.enter(model.Starting(before))
+        case model.Starting():
+            return fresh.enter(replace(current.state, kill=False))
         case model.Waiting() | model.Paused():
             return transitions.spawn(fresh, transitions.RESTARTING, before=current.state)
         case model.Idle() | model.Stopped() | model.Failed() | model.Done():
@@ -124,8 +124,29 @@ def skip_wait(current: model.Supervision, at: Moment) -> model.Step:
     if isinstance(current.state, model.Running):
         return model.Step(current, (model.PassOn(current.state.run_id, model.ControlSignal.SKIP_WAIT),))
     assert isinstance(current.state, model.Waiting | model.Paused)
-    wanted = replace(current, goal=model.Goal.RUNNING)
+    tally = current.tally
+    if isinstance(current.state, model.Waiting) and current.state.reason is model.Reason.SCHEDULE:
+        tally = replace(tally, unscheduled_until=current.state.until)
+    wanted = replace(current, goal=model.Goal.RUNNING, tally=tally)
     return transitions.spawn(transitions.counted(wanted, at), transitions.RESTARTING, before=current.state)
+
+
+def end_with_schedule(
+    current: model.Supervision, event: events.ScheduleEnded, policy: model.Policy
+) -> model.Step:
+    """End the run at its next boundary, as a pause does. The next one starts when it is scheduled again.
+
+    A run without boundaries continues: it may be in the middle of its work.
+    """
+    is_whole = policy.mode is model.Mode.ITERATION or not has_boundaries(current)
+    is_meant = current.goal is model.Goal.RUNNING and current.has_run(event.run_id)
+    if is_whole or not (is_meant and isinstance(current.state, model.Running)):
+        return model.Step(current)
+    paused = pause(current, event.at, policy)
+    assert isinstance(paused.supervision.state, model.Pausing)
+    state = transitions.ending(paused.supervision.state, again=True)
+    noted = replace(current, said=replace(current.said, off_schedule=True))
+    return noted.enter(state, transitions.OFF_SCHEDULE, *paused.actions[1:])
 
 
 MOST_LINE_CHARS = 160
@@ -136,8 +157,8 @@ def began(current: model.Supervision, event: events.GateRunBegan) -> model.Step:
     """Expect no sign of life until the tests have ended (H5). A request for a start is answered by now."""
     testing = replace(current, said=replace(current.said, testing=True))
     match current.state:
-        case model.Starting(kill=kill) if event.run_id is None:
-            return testing.enter(model.Starting(kill=kill))
+        case model.Starting() if event.run_id is None:
+            return testing.enter(replace(current.state, before=None))
         case _ if event.run_id is not None and current.has_run(event.run_id):
             return model.Step(testing)
         case _:
@@ -317,8 +338,7 @@ def _weakened(verdict: Verdict) -> tuple[model.Announce, ...]:
 
 def _commits(shas: tuple[str, ...]) -> str:
     """``commit abc1234``, ``commits abc1234, def5678``."""
-    more = f" and {len(shas) - 3} more" if len(shas) > 3 else ""
-    return f"commit{'s' if len(shas) > 1 else ''} {', '.join(shas[:3])}{more}"
+    return f"commit{'s' if len(shas) > 1 else ''} {first_names(shas)}"
 
 
 def last_line(printed: str) -> str:

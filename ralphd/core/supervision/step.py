@@ -55,7 +55,7 @@ def step(current: model.Supervision, event: events.Event, policy: model.Policy) 
             return model.Step(current, requests.announced(event))
         case events.FellSilent():
             return _fell_silent(current, event)
-        case events.Overran():
+        case events.Overran() | events.ScheduleEnded():
             return _overran(current, event, policy)
         case events.Committed():
             return _committed(current, event, policy)
@@ -97,11 +97,8 @@ def _recover(current: model.Supervision, event: events.DaemonStarted, policy: mo
 def _adopt(current: model.Supervision, run_id: model.RunId, at: Moment, policy: model.Policy) -> model.Step:
     """Take over a run that lives, and finish what an earlier daemon has ordered."""
     # A daemon may have died before it had written down that the run was born.
-    actions = (
-        (transitions.STARTED, transitions.ADOPTED)
-        if isinstance(current.state, model.Starting)
-        else (transitions.ADOPTED,)
-    )
+    started = (transitions.STARTED,) if isinstance(current.state, model.Starting) else ()
+    actions = (*started, transitions.ADOPTED)
     match current.state:
         case model.Stopping(kill_at=kill_at) | model.Pausing(kill_at=kill_at) if (
             current.state.run_id == run_id
@@ -190,13 +187,13 @@ def _spawn_failed(current: model.Supervision, why: str) -> model.Step:
 def _spawn_postponed(
     current: model.Supervision, event: events.SpawnPostponed, policy: model.Policy
 ) -> model.Step:
-    """Try again after the backoff: lack of memory or disk is nobody's failure, and passes."""
+    """Try again at its time, else after the backoff: lack of memory or disk is no failure, and passes."""
     if not isinstance(current.state, model.Starting):
         return model.Step(current)
     if current.goal is not model.Goal.RUNNING:
         return transitions.unborn(current)
-    until = event.at + max(policy.retry_backoff_s, 1.0)
-    wait = model.Waiting(model.Reason.RESOURCES, event.at, until, event.why)
+    until = event.until or event.at + max(policy.retry_backoff_s, 1.0)
+    wait = model.Waiting(event.reason, event.at, until, event.why, event.queued_at)
     actions = model.Announce(
         "wait.started", f"Ralph cannot be started yet: {event.why}", wait_until=wait.until
     )
@@ -225,8 +222,12 @@ def _fell_silent(current: model.Supervision, event: events.FellSilent) -> model.
     return model.Step(current, (warning,) if current.has_run(event.run_id) else ())
 
 
-def _overran(current: model.Supervision, event: events.Overran, policy: model.Policy) -> model.Step:
+def _overran(
+    current: model.Supervision, event: events.Overran | events.ScheduleEnded, policy: model.Policy
+) -> model.Step:
     """H4: kill a hanging tree, terminate a tree that only took too long. Its end is explained by this."""
+    if isinstance(event, events.ScheduleEnded):
+        return requests.end_with_schedule(current, event, policy)
     if not (policy.supervised and current.has_run(event.run_id)):
         return model.Step(current)
     match current.state:
@@ -270,7 +271,7 @@ def _committed(current: model.Supervision, event: events.Committed, policy: mode
 def _woke(current: model.Supervision, event: events.Woke) -> model.Step:
     at = event.at
     match current.state:
-        case model.Waiting(reason=model.Reason.RESOURCES) if event.is_free:
+        case model.Waiting(reason=model.Reason.RESOURCES | model.Reason.SCHEDULE) if event.is_free:
             return transitions.spawn(current, transitions.RESTARTING)
         case model.Waiting():
             wait = after_a_set_back_clock(current.state, at)
@@ -279,11 +280,8 @@ def _woke(current: model.Supervision, event: events.Woke) -> model.Step:
             actions = () if wait.reason is model.Reason.ITERATION_PAUSE else (transitions.RESTARTING,)
             return transitions.spawn(transitions.counted(current, at), *actions)
         case model.Running() | model.Pausing() | model.Stopping() if current.said.wait is not None:
-            return (
-                reports.end_wait(current)
-                if at >= current.said.wait.until
-                else model.Step(current, (model.WakeAt(current.said.wait.until),))
-            )
+            is_over = at >= current.said.wait.until
+            return reports.end_wait(current) if is_over else model.Step(current, _await_reported(current))
         case model.Paused(resume_at=float() as resume_at):
             if at < resume_at:
                 return model.Step(current, (model.WakeAt(resume_at),))

@@ -12,6 +12,7 @@ STARTED = model.Announce("ralph.started")
 STOPPED = model.Announce("ralph.stopped", "Ralph stopped")
 PAUSING = model.Announce("ralph.pausing", "Pausing: sent SIGTERM to Ralph")
 PAUSING_AT_BOUNDARY = model.Announce("ralph.pausing", "Pausing after current iteration...")
+OFF_SCHEDULE = model.Announce("ralph.pausing", "Outside its schedule: pausing after current iteration...")
 PAUSED_ON_REQUEST = model.Announce("ralph.paused", "Ralph paused, as requested")
 RESUMED = model.Announce("ralph.resumed", "Resuming Ralph...")
 RESTARTING = model.Announce("wait.ended", "Restarting Ralph...")
@@ -22,7 +23,8 @@ def spawn(
     current: model.Supervision, *actions: model.Announce, before: model.Rest | None = None
 ) -> model.Step:
     """Order a run, after ``actions``. ``before``: the state to return to if it cannot be started."""
-    return current.enter(model.Starting(before), *actions, model.Spawn())
+    queued_at = current.state.queued_at if isinstance(current.state, model.Waiting) else None
+    return current.enter(model.Starting(before, queued_at=queued_at), *actions, model.Spawn())
 
 
 def unborn(current: model.Supervision) -> model.Step:

@@ -1,23 +1,26 @@
 """The gate of one ralph: no iteration's commits stay that break the tests (R1 to R9).
 
 The Regent hands over one gate run at a time, and ``post`` brings it one message when that is decided: the
-verdict. ``core/gate/range`` decides which commits are judged, ``core/gate/verdict`` what becomes of them;
-here git is asked, the answer saved, and the orders carried out by a task of the gate's own.
+verdict. ``core/gate/range`` decides which commits are judged, ``core/gate/step`` what becomes of them;
+here git is asked, the answer saved, and the orders carried out.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd import diagnostics
 from ralphd.core.gate import range as ranges
 from ralphd.core.gate.range import AtEnd
-from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Say, Verdict, begin, label_of, short
+from ralphd.core.gate.step import begin
+from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Say, Verdict, label_of
 from ralphd.core.gate.weakened import TestCheck
 from ralphd.core.supervision import events, reports
 from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting, Supervision
+from ralphd.core.supervision.requests import data_of
+from ralphd.core.text import short_sha
 from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.git_effects import GitEffects, HistoryRepair, PostRunRepair
 from ralphd.daemon.gate.test_runs import GateTests
@@ -41,7 +44,6 @@ UNJUDGED: Final = (
     "what was committed after {since} is not judged: its run ended before the iteration did. The first "
     "verdict of the next run is for it too"
 )
-SHORT: Final = 7
 
 
 class Gate:
@@ -62,7 +64,6 @@ class Gate:
         self.undoing = Undo(account, services, self._git, self._memory)
         self._tests_baseline = False
         self._passed_by = False
-        self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._is_closed = False
@@ -110,7 +111,7 @@ class Gate:
             notes.append(RED_BEFORE)
         at_rest = not (isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy)
         if at_rest and has_boundaries and (since := ranges.unjudged_since(state)):
-            notes.append(UNJUDGED.format(since=since[:SHORT]))
+            notes.append(UNJUDGED.format(since=short_sha(since)))
         return tuple(notes)
 
     @property
@@ -155,7 +156,8 @@ class Gate:
                 await self._memory.save(off)
             return False
         is_iteration = self._account.policy.mode is Mode.ITERATION
-        head = await asyncio.to_thread(self._git.position)
+        position = asyncio.to_thread(self._git.position)
+        head, _ = await asyncio.gather(position, self._account.note_uncommitted())
         descends = state.knows_run and await asyncio.to_thread(self._git.descends, state.before, head)
         opened = ranges.before_run(self._memory.state, head, is_iteration=is_iteration, descends=descends)
         await self._memory.save(opened)
@@ -275,6 +277,7 @@ class Gate:
     async def note_left(self) -> None:
         """Note where a run that has ended, and was judged, has left HEAD."""
         await self._history.note()
+        await self._history.forget_old()
         if self.is_on and self._memory.state.before is not None:
             head = await asyncio.to_thread(self._git.position)
             await self._memory.save(ranges.left_at(self._memory.state, head))
@@ -368,34 +371,13 @@ class Gate:
         return state.judging
 
     def let_go(self) -> None:
-        """Leave everything under way to the next daemon; who waits in ``idle`` gets ShuttingDown."""
-        for task in self._tasks:
-            task.cancel()
+        """Leave what is under way to the next daemon; who waits in ``idle`` gets ShuttingDown."""
         self._is_closed = True
         self._idle.set()
-
-    def start(self, work: Coroutine[Any, Any, None]) -> None:
-        """Let ``work`` be a task of this gate: ``let_go`` cancels it, and the next daemon continues it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (fault := task.exception()) is not None:
-            name = self._account.definition.name
-            logger.error("a bug in the guard of a ralph", exc_info=fault, extra={"ralph": name})
 
 
 def _shown(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
-    return {
-        "iteration": verdict.number,
-        "task": reports.task_data(verdict.task),
-        "verdict": verdict.kind.value,
-        "why": verdict.why,
-        "commits": list(short(verdict.commits)),
-        "reverted": list(short(verdict.reverted)),
-        "at": rfc3339(verdict.at),
-    }
+    shown = {key: value for key, value in data_of(verdict) if key not in ("tests", "refs")}
+    return {**shown, "at": rfc3339(verdict.at)}

@@ -130,10 +130,6 @@ class GitEffects:
         )
         return revert.undo(self.directory, [each.revert for each in reverts]), commits
 
-    def undo_repair(self, label: str, branch: str) -> Done:
-        """Move a repaired branch back to where an iteration left it."""
-        return reapply.take_back(self.directory, label, branch)
-
     def by_hand(self, label: str) -> str:
         """Return the command that does the same as ``undo`` and stops at a conflict."""
         reverts = (short_sha(each.revert) for each in revert.reverted(self.directory, label))
@@ -174,9 +170,13 @@ class HistoryRepair:
         if good != self._memory.state.good:
             await self._memory.save(replace(self._memory.state, good=good))
         with suppress(NotDone):
-            name, now = self._account.definition.name, self._services.clock.now()
-            await asyncio.to_thread(reapply.keep_judged, directory, name, good)
-            await asyncio.to_thread(reapply.forget_old, directory, name, now, self._undoable)
+            await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
+
+    async def forget_old(self) -> None:
+        """Delete the refs of former states that are old, except those of repairs that can be undone."""
+        held, now = self._account.definition, self._services.clock.now()
+        with suppress(NotDone):
+            await asyncio.to_thread(reapply.forget_old, held.directory, held.name, now, self._undoable)
 
     def _undoable(self) -> list[str]:
         """Return the refs of the repairs that can be undone."""

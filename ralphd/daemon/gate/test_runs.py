@@ -8,13 +8,13 @@ import shutil
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ralphd import diagnostics
-from ralphd.core.gate.test_counts import COUNTED_LINES, TestCounts, counts_of
 from ralphd.core.gate.verdict import Result
+from ralphd.core.gate.weakened import COUNTED_LINES, TestCounts, counts_of
 from ralphd.core.sandbox import SandboxChoice
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -24,7 +24,7 @@ from ralphd.process.rundir import ExitRecord, RunDirectory, next_run_directory
 from ralphd.process.spawn import Run, RunSpec, read_ended
 
 if TYPE_CHECKING:
-    from ralphd.daemon.ralph.record import RalphRecord
+    from ralphd.daemon.ralph.run_source import RunSource
     from ralphd.daemon.services import Services
 
 KEPT: Final = 20
@@ -32,7 +32,7 @@ LOG_BYTES: Final = 4 << 20
 """What is kept of one run's output: with the 20 that are kept, about as much as a run of Ralph's own."""
 TAIL_LINES: Final = 50
 TAIL_BYTES: Final = 16 << 10
-COUNTED_BYTES: Final = 1 << 20
+READ_BYTES: Final = 1 << 20
 CANNOT_RUN: Final = (126, 127)
 FROM_OUTSIDE: Final = frozenset(
     {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
@@ -53,48 +53,40 @@ class GateTestResult:
 
 
 class GateTests:
-    """Runs the tests of one ralph, one run at a time."""
+    """Runs the tests of one ralph, or of a landing queue, one run at a time."""
 
-    def __init__(self, account: "RalphRecord", services: "Services") -> None:
+    def __init__(self, account: "RunSource", services: "Services", *, home: Path | None = None) -> None:
         self._account = account
         self._services = services
-        self._home = account.files.tests
+        self._home = home or account.files.tests
         self._log = RalphLog(self._home)
         self._living: Run | None = None
-        self._is_cut = False
+        self.is_cut = False
         self.since: Moment | None = None
         """Since when the tests run that run now."""
 
-    @property
-    def is_cut(self) -> bool:
-        return self._is_cut
-
     def cut(self) -> None:
         """Kill the tests under way, and start none until ``allow``."""
-        self._is_cut = True
+        self.is_cut = True
         if self._living is not None:
             self._living.kill_tree()
 
     def allow(self) -> None:
-        self._is_cut = False
+        self.is_cut = False
 
-    async def next_id(self) -> RunId:
-        """Create the directory of the next run, and delete old ones. Raise OSError."""
-        directory = await asyncio.to_thread(self._next_directory)
-        return directory.run_id
-
-    def _next_directory(self) -> RunDirectory:
+    def next_id(self) -> RunId:
+        """Create the directory of the next run, and delete old ones. Blocks. Raise OSError."""
         with suppress(FileNotFoundError):
             for old in sorted(self._home.iterdir())[: -(KEPT - 1)]:
                 shutil.rmtree(old, ignore_errors=True)
-        return next_run_directory(self._home)
+        return next_run_directory(self._home).run_id
 
     async def run(self, run_id: RunId, directory: Path, *, is_bare: bool = False) -> GateTestResult:
         """Run the tests in ``directory``, or wait for that run. Cancelled, it leaves them alone.
 
         ``is_bare``: without the sandbox that ``auto`` chooses.
         """
-        if self._is_cut:
+        if self.is_cut:
             await self.end(run_id)
             return GateTestResult(run_id, None)
         place = RunDirectory(self._home / run_id)
@@ -123,7 +115,7 @@ class GateTests:
 
     async def _awaited(self, run: Run) -> GateTestResult:
         self._living = run
-        if self._is_cut:
+        if self.is_cut:
             run.kill_tree()
         born = await run.ready()
         self.since = time.time() if born is None else born.started_at
@@ -140,7 +132,7 @@ class GateTests:
 
     async def _told(self, record: ExitRecord, *, timed_out: bool) -> GateTestResult:
         took_s = 0.0 if record.started_at is None else round(max(record.ended_at - record.started_at, 0.0), 3)
-        if self._is_cut:
+        if self.is_cut:
             return GateTestResult(record.run_id, None, took_s)
         result, how = judged(record, timed_out=timed_out)
         if result is Result.GREEN:
@@ -150,39 +142,29 @@ class GateTests:
         return GateTestResult(record.run_id, result, took_s, how, tail)
 
     def _counts(self, run_id: RunId) -> TestCounts | None:
-        try:
-            lines = self._log.last_lines(run_id, COUNTED_LINES, stream=None, limit_bytes=COUNTED_BYTES)
-        except (OSError, RalphdError):
-            return None
-        is_cut = len(lines) == COUNTED_LINES or sum(map(len, lines)) > COUNTED_BYTES // 2
+        lines = self._last_lines(run_id, COUNTED_LINES)
+        is_cut = len(lines) == COUNTED_LINES or sum(map(len, lines)) > READ_BYTES // 2
         return counts_of(lines, is_cut=is_cut)
 
-    def _tail(self, run_id: RunId) -> str:
+    def _last_lines(self, run_id: RunId, count: int) -> list[str]:
         try:
-            lines = self._log.last_lines(run_id, TAIL_LINES, stream=None)
+            return self._log.last_lines(run_id, count, stream=None, limit_bytes=READ_BYTES)
         except (OSError, RalphdError):
-            return ""
-        return "\n".join(lines).encode(errors="replace")[-TAIL_BYTES:].decode(errors="ignore")
+            return []
+
+    def _tail(self, run_id: RunId) -> str:
+        text = "\n".join(self._last_lines(run_id, TAIL_LINES))
+        return text.encode(errors="replace")[-TAIL_BYTES:].decode(errors="ignore")
+
+    def _command(self) -> str:
+        return self._account.configuration.regent.test_command
 
     def _spec(self, run_id: RunId, directory: Path, sandbox: SandboxChoice) -> RunSpec:
-        account = self._account
-        environment_file = account.files.environment_file
-        return RunSpec(
-            run_id=run_id,
-            ralph=account.definition.name,
-            command=("/bin/sh", "-c", account.configuration.regent.test_command),
-            directory=directory,
-            environment_file=environment_file if environment_file.exists() else None,
-            # A revert within the second in which a file was written leaves Python's bytecode of it valid.
-            environment={"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            umask=self._services.umask,
-            run_bytes=min(LOG_BYTES, account.configuration.logs.run_bytes),
-            definition={},
-            tied=self._services.tied,
-            limits=account.configuration.run_limits(),
-            wrapper=account.box(directory, sandbox.level),
-            sandbox=sandbox,
-        )
+        command = ("/bin/sh", "-c", self._command())
+        spec = self._account.spec(run_id, directory, sandbox, command)
+        # A revert within the second in which a file was written leaves Python's bytecode of it valid.
+        environment = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        return replace(spec, environment=environment, run_bytes=min(LOG_BYTES, spec.run_bytes))
 
 
 def judged(record: ExitRecord, *, timed_out: bool) -> tuple[Result, str]:

@@ -8,21 +8,19 @@ from ralphd import diagnostics
 from ralphd.core.gate import range as ranges
 from ralphd.core.gate.git_repair import repair_to_undo
 from ralphd.core.gate.range import GateState
-from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Position, label_of
+from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Position, label_of, short
 from ralphd.core.gate.verdict_views import ToUndo, to_undo
 from ralphd.core.supervision.events import CommitsRestored
 from ralphd.core.supervision.model import HAS_A_RUN, RunId, Starting, Supervision
 from ralphd.errors import NotUndone, WrongState
 from ralphd.git.rewrite.move_branch import Done
-from ralphd.git.rewrite.reapply import undone_ref
+from ralphd.git.rewrite.reapply import take_back, undone_ref
 
 if TYPE_CHECKING:
     from ralphd.daemon.gate.git_effects import GitEffects
     from ralphd.daemon.gate.worker import GateMemory
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
-
-SHORT = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +110,7 @@ class Undo:
             number=wanted.iteration,
             task=None if wanted.task is None else dict(wanted.task),
             commits=wanted.commits,
-            made=tuple(each.sha[:SHORT] for each in made),
+            made=short(tuple(each.sha for each in made)),
             repair=wanted.repair,
             ref="" if wanted.repair is None else undone_ref(label),
         )
@@ -127,7 +125,7 @@ class Undo:
     def _carry_out(self, wanted: ToUndo, label: str) -> tuple[Done, tuple[JudgedCommit, ...]]:
         if wanted.repair is None:
             return self._hands.undo(label)
-        return self._hands.undo_repair(label, wanted.branch), ()
+        return take_back(self._account.definition.directory, label, wanted.branch), ()
 
     def _wanted(self, iteration: int | None, repair: int | None) -> ToUndo:
         entries, name = self._account.history.backwards(), self._account.definition.name
@@ -138,16 +136,12 @@ class Undo:
         return found
 
     def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
-        what = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
-        again = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
+        mend = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
         if wanted.repair is not None:
-            mend = f"{again} --repair {wanted.repair}"
-            return NotUndone(
-                f"cannot undo repair {wanted.repair}", why=f"{why}; nothing was changed", mend=mend
-            )
-        mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
-        return NotUndone(
-            f"cannot re-apply {what}",
-            why=f"{why}; nothing was changed",
-            mend=mend if by_hand and why.startswith("conflict") else again,
-        )
+            what, mend = f"undo repair {wanted.repair}", f"{mend} --repair {wanted.repair}"
+        else:
+            commits = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
+            what = f"re-apply {commits}"
+            if by_hand and why.startswith("conflict"):
+                mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
+        return NotUndone(f"cannot {what}", why=f"{why}; nothing was changed", mend=mend)

@@ -11,28 +11,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ralphd import diagnostics
+from ralphd.core.gate import verdict
 from ralphd.core.gate.range import GateState, attributed
-from ralphd.core.gate.verdict import (
-    Baseline,
-    Cut,
-    GateEvent,
-    GatePolicy,
-    GateRun,
-    Ran,
-    Refused,
-    Result,
-    Revert,
-    RunTests,
-    Say,
-    SetAside,
-    ShowOld,
-    TestRun,
-    Verdict,
-    VerdictKind,
-    label_of,
-    retaken,
-    step,
-)
+from ralphd.core.gate.step import retaken, step
+from ralphd.core.gate.verdict import GateRun, Result, Revert, Say, SetAside, ShowOld, label_of
 from ralphd.core.supervision.events import Event, VerdictReached
 from ralphd.core.supervision.model import RunId
 from ralphd.daemon.gate.test_runs import GateTestResult, GateTests
@@ -115,11 +97,11 @@ class GateWorker:
         return label_of(self._account.definition.name, self._run.run_id, self._run.boundary_id)
 
     @property
-    def _policy(self) -> GatePolicy:
+    def _policy(self) -> verdict.GatePolicy:
         regent = self._account.configuration.regent
         is_minimal = regent.rollback_scope == "minimal"
         tests = (regent.protect_tests, regent.protect, regent.test_command)
-        return GatePolicy(regent.test_retries, is_minimal, *tests)
+        return verdict.GatePolicy(regent.test_retries, is_minimal, *tests)
 
     async def work(self) -> None:
         """Carry out one order after the other until the run is decided, then post the verdict.
@@ -133,20 +115,21 @@ class GateWorker:
                     await self._retake()
                     continue
                 diagnostics.reach(f"gate.{order_name(order)}.ordered")
-                event: GateEvent
+                event: verdict.GateEvent
                 if unsaved is not None:
-                    event = Refused(unsaved)
-                elif not isinstance(order, RunTests):
+                    event = verdict.Refused(unsaved)
+                elif not isinstance(order, verdict.RunTests):
                     event = await asyncio.to_thread(self._git.carry_out, order, self._run, self._label)
                 elif not self._account.configuration.regent.test_command:
-                    event = Cut(SWITCHED_OFF)
+                    event = verdict.Cut(SWITCHED_OFF)
                 elif (ran := await self.run_tests()).result is None:
-                    event = Cut(ASKED_TO_END)
+                    event = verdict.Cut(ASKED_TO_END)
                 else:
-                    test_run = TestRun(ran.run_id, ran.result, ran.took_s)
+                    test_run = verdict.TestRun(ran.run_id, ran.result, ran.took_s)
                     tested = self._run.tested(test_run, ran.tail, ran.counts)
                     self._memory.state = replace(self._memory.state, judging=tested)
-                    event = tested.moved(await asyncio.to_thread(self._git.position)) or Ran(ran.result)
+                    moved = tested.moved(await asyncio.to_thread(self._git.position))
+                    event = moved or verdict.Ran(ran.result)
                 diagnostics.reach(f"gate.{order_name(order)}.done")
                 run = step(self._run, event, self._policy)
                 fault = await self._save(run)
@@ -154,8 +137,8 @@ class GateWorker:
                 unsaved = fault if isinstance(run.order, SetAside | ShowOld | Revert) else None
         except Exception:
             logger.exception("a bug in the guard of a ralph", extra={"ralph": self._account.definition.name})
-            verdict = Verdict(VerdictKind.UNTESTED, A_BUG, Baseline.UNKNOWN, pauses=True)
-            await self._save(replace(self._run, order=Say(verdict)))
+            bug = verdict.Verdict(verdict.VerdictKind.UNTESTED, A_BUG, verdict.Baseline.UNKNOWN, pauses=True)
+            await self._save(replace(self._run, order=Say(bug)))
         refs = self._git.refs_of(self._label)
         self._post(VerdictReached(self._run.finished(self._services.clock.now(), refs)))
 
@@ -184,7 +167,7 @@ class GateWorker:
         run_id = self._memory.state.test_run
         try:
             if run_id is None:
-                run_id = await self._tests.next_id()
+                run_id = await asyncio.to_thread(self._tests.next_id)
                 await self._memory.save(replace(self._memory.state, test_run=run_id))
             root, is_bare = await asyncio.to_thread(self._git.root), self._memory.state.is_bare
             return await self._tests.run(run_id, root, is_bare=is_bare)

@@ -5,7 +5,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.agents.known import is_no_login, login_command
@@ -197,7 +196,7 @@ class Announcer:
     def _logins(self, whom: Audience) -> dict[str, str]:
         """Return the login commands of those agents of the last run that lacked a login. Blocks."""
         found: dict[str, str] = {}
-        for entry in islice(self._records.history.backwards(), _ENTRIES_LOOKED_AT):
+        for entry in self._records.history.newest(_ENTRIES_LOOKED_AT):
             agent = entry.get("agent")
             if entry.get("kind") != "attempt" or entry.get("run_id") != whom.facts.run_id or agent in found:
                 continue

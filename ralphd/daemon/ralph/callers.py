@@ -15,6 +15,7 @@ from ralphd.errors import RalphdError
 from ralphd.process.activity.probe import RunTree
 from ralphd.process.peer_run import ConnectedProcess, first_ender, run_of
 from ralphd.process.shim import command_line
+from ralphd.store.shared.landing import has_landing_test
 
 if TYPE_CHECKING:
     from ralphd.daemon.lifecycle import Roster
@@ -39,7 +40,7 @@ class Callers:
 
     def caller(self, peer: ConnectedProcess) -> Caller:
         """Return who sent a request, as of now."""
-        run_id = run_of(peer.pid, peer.uid, peer.ticks, lambda each: self._owner(each) is not None)
+        run_id = run_of(peer.pid, peer.uid, peer.ticks, self._is_known)
         owner = None if run_id is None else self._owner(run_id)
         ralph = None if owner is None else owner.name
         return Caller(peer.pid, peer.uid, run_id, ralph, command_line(peer.pid))
@@ -53,6 +54,11 @@ class Callers:
         homes = ((each, each.account.files.home) for each in self._roster)
         ended = (each for each, home in homes if any((home / kind / run_id).is_dir() for kind in _KINDS))
         return next(chain(alive, ended), None)
+
+    def _is_known(self, run_id: RunId) -> bool:
+        """Whether a run is a ralph's, or a test run of a landing queue."""
+        is_test = has_landing_test(self._services.state_directory, run_id)
+        return is_test or self._owner(run_id) is not None
 
     def permits(self, caller: Caller, asked: RequestedAction) -> bool:
         return door.is_permitted(asked, caller, self._users.present.regent.runs_may)

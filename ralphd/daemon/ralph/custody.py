@@ -19,7 +19,7 @@ from ralphd.git.diagnostics import is_older, unfinished
 from ralphd.git.repo import Repository
 from ralphd.git.restore import Rebuilt, changed_commands, rebuild, restore_setting
 from ralphd.git.runner import GitRunner, NotDone, error_text
-from ralphd.git.vault import Taken, Vault
+from ralphd.git.vault import REMOTES, Taken, Vault, rewound_upstreams
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
@@ -80,27 +80,30 @@ class Custody:
         """Restore what the iteration destroyed, then copy what is new. During the first copy: nothing."""
         if self._is_on and not self._is_first:
             await self._restore(run_id)
-            await self._take()
+            await self._take(run_id)
 
     async def after_run(self, run_id: RunId, *, seen: bool) -> None:
         """Do the same after a run. ``seen``: a daemon was there at its end."""
         if self._is_on and not self._is_first:
             await self._restore(run_id, seen=seen, at_end=True)
-            await self._take()
+            await self._take(run_id if seen else None)
 
     async def after_gate(self) -> None:
         """Copy what the gate changed: a revert, re-applied commits."""
         if self._is_on and not self._is_first:
             await self._take()
 
-    async def _take(self, *, at_start: bool = False) -> None:
+    async def _take(self, run_id: RunId | None = None, *, at_start: bool = False) -> None:
         async with self._alone:
             try:
                 vault = await asyncio.to_thread(self._vault)
                 if vault is None:
                     return
                 self._is_first = vault.taken() is None
-                await asyncio.to_thread(self._copy, vault)
+                before = vault.taken()
+                taken = await asyncio.to_thread(self._copy, vault)
+                if run_id is not None and before is not None:
+                    await self._tell(run_id, await asyncio.to_thread(_lost_upstream, before, taken))
                 self._trouble(None)
             except (NotDone, OSError) as why:
                 self._trouble(error_text(why))
@@ -109,11 +112,12 @@ class Custody:
             finally:
                 self._is_first = False
 
-    def _copy(self, vault: Vault) -> None:
+    def _copy(self, vault: Vault) -> Taken:
         git = self._account.configuration.git
         with vault.exclusive():
             taken = vault.take(git.keep, most_bytes=git.vault_max_bytes)
         self._notes = () if taken.is_whole else (UNPUSHED if taken.has_unpushed else TOO_LARGE,)
+        return taken
 
     async def _restore(self, run_id: RunId, *, seen: bool = True, at_end: bool = False) -> None:
         async with self._alone:
@@ -122,6 +126,9 @@ class Custody:
             except (NotDone, OSError) as why:
                 self._trouble(f"a restore failed: {error_text(why)}")
                 return
+        await self._tell(run_id, done)
+
+    async def _tell(self, run_id: RunId, done: list[tuple[Announce, str]]) -> None:
         for action, key in done:
             at, whom = self._services.clock.now(), self._account.told()
             await self._account.telling.repaired(action, f"{run_id}/{key}", at, whom)
@@ -183,6 +190,18 @@ def _is_stuck(taken: Taken) -> bool:
     """Return whether tracked files were changed and nothing was committed since the vault's copy."""
     git = GitRunner(Path(taken.top), limit_s=_STATUS_LIMIT_S)
     return git.commit("HEAD") == taken.head and bool(git.status("-uno"))
+
+
+def _lost_upstream(before: Taken, after: Taken) -> list[tuple[Announce, str]]:
+    told = []
+    for each in rewound_upstreams(before, after):
+        remote, _, branch = each.ref.removeprefix(REMOTES).partition("/")
+        undo = f"git push {remote} {each.sha}:refs/heads/{branch}"
+        lost = f"{remote}/{branch} lost {each.lost} commit{'s' * (each.lost > 1)} while Ralph worked"
+        text = f"{lost}; ralphd force-pushes nothing: the next push of the branch restores them"
+        data = (("why", lost), ("undo", undo))
+        told.append((Announce("guard.blocked", text, data=data), f"upstream/{each.ref}/{after.at}"))
+    return told
 
 
 def _some(names: list[str]) -> str:

@@ -5,7 +5,7 @@ import json
 import signal
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,11 +13,11 @@ from ralphd.agents.streams import EventCounter
 from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
 from ralphd.core.sandbox import SandboxChoice
-from ralphd.core.stall_detector import SilenceLimits, StallFinding
+from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, FellSilent, Overran
 from ralphd.core.supervision.exit_policy import TRY_AGAIN_LATER
-from ralphd.core.time import Moment, rfc3339
+from ralphd.core.time import rfc3339
 from ralphd.daemon.builtin import command_of
 from ralphd.git.diagnostics import left_uncommitted
 from ralphd.git.facts import run_setting
@@ -50,43 +50,6 @@ OVERDUE = {StallFinding.STALL: model.Overdue.STALL, StallFinding.TOO_LONG: model
 
 
 Post: TypeAlias = Callable[[Event], None]
-
-
-@dataclass(frozen=True, slots=True)
-class WatchedRun:
-    """What the monitor of a run needs; ``directory`` is the run's own. For the rest see Subject."""
-
-    record: RunRecord
-    age_s: float
-    directory: Path
-    log: RalphLog
-    observer: Callable[[Moment], Observer]
-    limits: SilenceLimits
-    said: Callable[[], model.RunReports]
-    heard: Callable[[], int]
-    post: Post
-
-
-def watching(run: WatchedRun, clock: Clock) -> StallMonitor:
-    """Return the stall monitor of a run. It probes nothing before its ``run``."""
-    run_id = run.record.run_id
-    return StallMonitor(
-        Subject(
-            id=run_id,
-            began_at=run.record.started_at,
-            age_s=run.age_s,
-            limits=run.limits,
-            observer=run.observer,
-            last_output=lambda: run.log.last_output_at(run_id),
-            last_lines=lambda: run.log.last_lines(run_id, LAST_LINES, stream=None),
-            keep=lambda sighting: save_evidence(run.directory, sighting),
-            warn=lambda text: run.post(FellSilent(clock.now(), run_id, text)),
-            end=lambda found, title: run.post(Overran(clock.now(), run_id, OVERDUE[found], title)),
-            said=run.said,
-            heard=run.heard,
-        ),
-        clock,
-    )
 
 
 # What the output of a run shows of agents that the run started itself.
@@ -140,7 +103,7 @@ class LiveRun:
         self._account = account
         self._reports = 0
         self._supervised = account.policy.supervised
-        self.watching = watching(self._watched(log, post), clock)
+        self.watching = StallMonitor(self._subject(log, clock, post), clock)
         is_built_in = account.in_force.definition.runs_own_loop  # it reads its agents by itself
         self.output = OutputCounter(log, record.run_id, is_on=not is_built_in)
 
@@ -148,18 +111,21 @@ class LiveRun:
     def run_id(self) -> model.RunId:
         return self.record.run_id
 
-    def _watched(self, log: RalphLog, post: Post) -> WatchedRun:
-        directory = self._account.definition.directory
-        return WatchedRun(
-            record=self.record,
+    def _subject(self, log: RalphLog, clock: Clock, post: Post) -> Subject:
+        directory, run_id = self._account.definition.directory, self.run_id
+        return Subject(
+            id=run_id,
+            began_at=self.record.started_at,
             age_s=age_s(self.record.start_ticks),
-            directory=self.run.directory.path,
-            log=log,
-            observer=lambda since: Observer(RunTree(self.record), WorkTree(directory, since=since)),
             limits=self._account.configuration.silence_limits(),
+            observer=lambda since: Observer(RunTree(self.record), WorkTree(directory, since=since)),
+            last_output=lambda: log.last_output_at(run_id),
+            last_lines=lambda: log.last_lines(run_id, LAST_LINES, stream=None),
+            keep=lambda sighting: save_evidence(self.run.directory.path, sighting),
+            warn=lambda text: post(FellSilent(clock.now(), run_id, text)),
+            end=lambda found, title: post(Overran(clock.now(), run_id, OVERDUE[found], title)),
             said=lambda: self._account.supervision.said,
             heard=lambda: self._reports,
-            post=post,
         )
 
     async def watch(self) -> None:
@@ -199,27 +165,14 @@ def spec_of(
     account: "RalphRecord", services: "Services", directory: RunDirectory, sandbox: SandboxChoice
 ) -> RunSpec:
     """Return what to start. Blocks. Raise OSError."""
-    definition, files = account.definition, account.files
-    variables = _variables(account, services, directory)
-    box = account.box(definition.directory, sandbox.level)
-    if definition.runs_own_loop and (box or sandbox.writable):  # it writes its state: its agents are limited
-        variables |= {WORDS: json.dumps(box)} if box else {WRITABLE: json.dumps(sandbox.writable)}
-        box, sandbox = (), replace(sandbox, writable=())
-    return RunSpec(
-        run_id=directory.run_id,
-        ralph=definition.name,
-        command=definition.command or command_of(files.home, tied=services.tied is not None),
-        directory=definition.directory,
-        environment_file=files.environment_file if files.environment_file.exists() else None,
-        environment=variables,
-        umask=services.umask,
-        run_bytes=account.configuration.logs.run_bytes,
-        definition=definition.to_json(),
-        tied=services.tied,
-        limits=account.configuration.run_limits(),
-        wrapper=box,
-        sandbox=sandbox,
-    )
+    definition, variables = account.definition, _variables(account, services, directory)
+    command = definition.command or command_of(account.files.home, tied=services.tied is not None)
+    spec = account.spec(directory.run_id, definition.directory, sandbox, command)
+    box, writable = spec.wrapper, sandbox.writable
+    if definition.runs_own_loop and (box or writable):  # it writes its state: its agents are limited
+        variables |= {WORDS: json.dumps(box)} if box else {WRITABLE: json.dumps(writable)}
+        spec = replace(spec, wrapper=(), sandbox=replace(sandbox, writable=()))
+    return replace(spec, environment=variables, definition=definition.to_json())
 
 
 def _variables(account: "RalphRecord", services: "Services", directory: RunDirectory) -> dict[str, str]:
@@ -251,7 +204,8 @@ async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -
     if record.code == 0 and account.policy.mode is model.Mode.ITERATION:
         complete = await asyncio.to_thread(_is_complete, account, log, record)
     since = account.supervision.tally.began_at or record.started_at or record.ended_at
-    left = await asyncio.to_thread(left_uncommitted, account.definition.directory, since)
+    directory, known = account.definition.directory, account.facts.uncommitted
+    left = await asyncio.to_thread(left_uncommitted, directory, since, known)
     return model.ExitFacts(
         run_id=record.run_id,
         at=record.ended_at,

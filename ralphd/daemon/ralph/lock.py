@@ -51,14 +51,11 @@ class DirectoryClaim:
                 self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
 
     def release(self) -> None:
-        if self.lock is not None:
-            self.lock.release()
-        if self._signpost is not None:
-            if self._signpost.in_place():  # and not what a link leads to that was put there meanwhile
-                with suppress(OSError):
-                    (self._mirror.path / LOCK_FILE).unlink()
-            self._signpost.release()
-        self.lock = self._signpost = None
+        # In place: not what a link leads to that was put there meanwhile.
+        if self._signpost is not None and self._signpost.in_place():
+            with suppress(OSError):
+                (self._mirror.path / LOCK_FILE).unlink()
+        self.let_go()
 
     def let_go(self) -> None:
         """Release the locks of a daemon that ends, and leave the file for the next one."""

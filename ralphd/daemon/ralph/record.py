@@ -5,11 +5,9 @@ between answers the same facts again; history and events know them by their keys
 """
 
 import asyncio
-import os
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
@@ -17,7 +15,6 @@ from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
 from ralphd.core.incidents import Escalation, Incident, of_a_bug
 from ralphd.core.record import change_of
-from ralphd.core.sandbox import BOX, default_writable
 from ralphd.core.supervision import model
 from ralphd.core.supervision.events import BaselineTested, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.exit_policy import outcome
@@ -26,14 +23,15 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.ralph.announcer import Announcer, Audience
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.journal import Journal
+from ralphd.daemon.ralph.run_source import RunSource
 from ralphd.daemon.services import Services
-from ralphd.git.repo import ReflogMark, Repository, head
+from ralphd.git.diagnostics import uncommitted_digests
+from ralphd.git.repo import ReflogMark, head
 from ralphd.process.rundir import RunRecord
-from ralphd.process.sandbox.box import Box, resolved, share_socket, wrapper
 from ralphd.store import mirror
 from ralphd.store.checkpoint import Summary
 from ralphd.store.history import History
-from ralphd.store.loop_files import PROMPT_FILE, LoopWatch
+from ralphd.store.loop_files import LoopWatch
 from ralphd.store.state import Definition, Facts, LastExit, RalphFiles, RegentState
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""
 
 
-class RalphRecord:
+class RalphRecord(RunSource):
     """Definition, supervision and facts of a ralph, in memory and on disk alike."""
 
     def __init__(
@@ -131,46 +129,8 @@ class RalphRecord:
         return self.in_force.policy
 
     @property
-    def environment(self) -> Mapping[str, str]:
-        """The variables of the ralph's runs. Blocks."""
-        return self.files.load_environment() or os.environ
-
-    def writable(self) -> tuple[str, ...]:
-        """Return what a run may write besides its directory at the levels ``write`` and ``box``.
-
-        Creates caches that are missing. Blocks.
-        """
-        from ralphd.agents.known import state_paths  # a daemon without these levels is smaller without
-
-        environment = self.environment
-        home, stated = config.home_of(environment), (*state_paths(), *self.configuration.sandbox.writable)
-        with suppress(OSError):  # a run cannot create them
-            for cache in (home / ".cache", home / ".npm"):
-                cache.mkdir(mode=0o700, exist_ok=True)
-        return default_writable(str(home), environment, stated)
-
-    def box(self, directory: Path, level: str) -> tuple[str, ...]:
-        """Return the words before a command that works in ``directory``; none below the level ``box``.
-
-        Blocks. Raise OSError.
-        """
-        if level != BOX:
-            return ()
-        wanted, home = self.configuration.sandbox, config.home_of(self.environment)
-        repository = Repository.find(directory)
-        return wrapper(
-            Box(
-                directory,
-                () if repository is None else repository.proven(),
-                self._services.state_directory,
-                readable=(self._services.commands, self.files.home / PROMPT_FILE),
-                writable=resolved((str(directory), *self.writable())),
-                socket=share_socket(self._services.socket_path),
-                home=home,
-                net=wanted.net,
-                proxy=wanted.proxy,
-            )
-        )
+    def run_name(self) -> str:
+        return self.definition.name
 
     @property
     def facts(self) -> Facts:
@@ -401,6 +361,13 @@ class RalphRecord:
         """Note where the repository is when a run begins."""
         await self.note_head()
         self._facts = replace(self._facts, start_commit=self._facts.last_commit)
+
+    async def note_uncommitted(self) -> None:
+        """Note what is not committed when a person starts the ralph: the gate may set it aside."""
+        since = self._supervision.tally.began_at
+        if since != self._facts.uncommitted_at:
+            found = await asyncio.to_thread(uncommitted_digests, self.definition.directory)
+            self._facts = replace(self._facts, uncommitted=found, uncommitted_at=since)
 
     async def has_moved(self) -> bool:
         """Whether HEAD has moved since the run began."""

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.git.runner import GitRunner, NotDone, readable
-from ralphd.git.tree_diff import LINK, TreeEntry, blob_id, has_folders, mode_of
+from ralphd.git.tree_diff import LINK, Sides, TreeEntry, blob_id, has_folders, mode_of
 
 _MESSAGE: Final = "what ralphd set aside"
 _LIST_MESSAGE: Final = "index and list of what ralphd set aside"
@@ -65,6 +65,12 @@ class SavedFile:
     blob: str
     committed: TreeEntry | None
     staged: TreeEntry | None
+
+    @classmethod
+    def of(cls, path: bytes, state: FileState, sides: Sides, *, like: str) -> "SavedFile":
+        """Return the file as it is saved; the id of its blob has the form of ``like``."""
+        blob = blob_id(state.data, like=like)
+        return cls(path, state.kind, state.mode, blob, sides.committed, sides.staged)
 
     def equals(self, state: FileState) -> bool:
         """Return whether a file is in the saved state, to the byte."""

@@ -25,7 +25,6 @@ checked first, and a move that fails or is cut off is rolled back.
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -37,7 +36,7 @@ from ralphd.core.text import short_sha
 from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of, unmerged
 from ralphd.git.facts import Uncommitted, uncommitted
-from ralphd.git.locks import remove_own_lock, wait_for_lock
+from ralphd.git.locks import wait_for_lock
 from ralphd.git.runner import SHOWN, GitRunner, HasMoved, NotDone, WasKilled, error_text, name_list, readable
 from ralphd.git.tree_diff import TreeChange
 
@@ -96,34 +95,23 @@ def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> Done:
     try:
         git = GitRunner(directory)
         with git.exclusive():
-            for _ in range(_ATTEMPTS - 1):
-                with suppress(_Collision):
-                    return CarriedOut(_attempt(git, act))
-                wait_for_lock(git.repository)
-            recover(git)
-            return CarriedOut(act(git))
+            return CarriedOut(_attempt(git, act, _ATTEMPTS))
     except HasMoved as why:
         return Moved(str(why))
     except (NotDone, OSError) as why:
         return Refused(error_text(why))
 
 
-class _Collision(Exception):
-    """A git failed that may succeed once another one has ended."""
-
-
-def _attempt(git: GitRunner, act: Callable[[GitRunner], str]) -> str:
+def _attempt(git: GitRunner, act: Callable[[GitRunner], str], left: int) -> str:
     try:
         recover(git)
         return act(git)
-    except (HasMoved, WasKilled):
-        raise
-    except NotDone as why:
-        if "ended with 128" in str(why):
-            raise _Collision from why
-        raise
-    except FileExistsError as why:
-        raise _Collision from why
+    except (NotDone, FileExistsError) as why:
+        is_final = isinstance(why, HasMoved | WasKilled) or left == 1
+        if is_final or (isinstance(why, NotDone) and "ended with 128" not in str(why)):
+            raise
+    wait_for_lock(git.repository)
+    return _attempt(git, act, left - 1)
 
 
 def branch_and_head(git: GitRunner) -> tuple[str, str]:
@@ -184,9 +172,7 @@ def move(git: GitRunner, to: Move) -> None:
         git.update_refs(f"update {to.branch} {to.new} {to.old}", reason=to.reason)
         diagnostics.reach("guard.move.branch")
     except NotDone as why:
-        git.allow_rollback()
-        if isinstance(why, WasKilled):
-            remove_own_lock(git.repository, git.top)
+        git.allow_rollback(why)
         _roll_back(git, paths, without)
         _forget_journal(git)
         raise

@@ -28,7 +28,7 @@ from ralphd.git.rewrite import file_snapshots, stash
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState
 from ralphd.git.rewrite.move_branch import carry_out, refuse_filtered
 from ralphd.git.runner import GitRunner, NotDone, name_list, readable
-from ralphd.git.tree_diff import TreeEntry, entry_of
+from ralphd.git.tree_diff import Sides, TreeEntry, entry_of
 
 MOST_FILES = 2000
 _FILE_MODES = ("100644", "100755")
@@ -125,17 +125,8 @@ def _save(git: GitRunner, head: str, old_tests: Sequence[OldTest], ref: str) -> 
     if way := tree_diff.obstructing(git, paths, states):
         raise NotDone(f"files are in the way: {name_list(way)}")
     staged = tree_diff.staged_at(git, paths)
-    files = [
-        SavedFile(
-            each.path,
-            states[each.path].kind,
-            states[each.path].mode,
-            tree_diff.blob_id(states[each.path].data, like=head),
-            each.old,
-            staged.get(each.path),
-        )
-        for each in old_tests
-    ]
+    sides = {each.path: Sides(each.old, staged.get(each.path)) for each in old_tests}
+    files = (SavedFile.of(path, states[path], each, like=head) for path, each in sides.items())
     saved = SavedState(head, "", 0, tuple(files))
     file_snapshots.save(git, saved, states, b"", ref)
     return saved

@@ -14,7 +14,7 @@
 # ``refs/ralph/left/LABEL/…``. Uncommitted work stays, and is a reason to refuse where it overlaps.
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,17 +25,8 @@ from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
-from ralphd.git.rewrite.move_branch import (
-    HEADS,
-    LEFT,
-    Done,
-    Move,
-    branch_and_head,
-    carry_out,
-    move,
-    recover,
-    with_settled,
-)
+from ralphd.git.rewrite import move_branch
+from ralphd.git.rewrite.move_branch import HEADS, LEFT, Done, Move, branch_and_head, carry_out, move
 from ralphd.git.rewrite.revert import KEPT, merge_trees
 from ralphd.git.rewrite.stash import ASIDE
 from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
@@ -81,8 +72,10 @@ def forget_old(directory: Path, ralph: str, now: Moment, spared: Callable[[], It
     """
     git, old = GitRunner(directory), list[str]()
     words = ("for-each-ref", "--sort=-committerdate", "--format=%(committerdate:unix) %(refname)")
-    for space in (LEFT, REPAIRED, UNDONE, ASIDE):
-        refs = [line.split(" ", 1) for line in git.text(*words, f"{space}{ref_name(ralph)}/").splitlines()]
+    folders = [f"{space}{ref_name(ralph)}/" for space in (LEFT, REPAIRED, UNDONE, ASIDE)]
+    lines = git.text(*words, *folders).splitlines()
+    for folder in folders:
+        refs = [line.split(" ", 1) for line in lines if f" {folder}" in line]
         old += [ref for at, ref in refs[KEPT:] if at.isdigit() and now - int(at) > KEPT_S]
     labels = {"".join(each.split("/")[4:5]) for each in spared()} if old else set()
     if gone := [f"delete {ref}" for ref in old if ref.split("/")[4] not in labels]:
@@ -105,7 +98,7 @@ def restore_judged(directory: Path, good: Position, *, label: str, pauses: bool)
         if tip is not None and repaired is None and git.commit(good.head) and _has(git, tip, good.head):
             return None
         with git.exclusive():
-            recover(git)
+            move_branch.recover(git)
             if git.commit(good.head) is None:
                 why = f"the commits are not in the repository any more; the last one was {good.head}"
                 return RewriteResult(RewriteAction.PAUSE, good.branch, why=why)
@@ -124,6 +117,7 @@ def _recreate(git: GitRunner, branch: str, tip: str | None, good: str, name: str
         seen = git.line("log", "-g", "-z", "--format=%H", "--max-count=200", "HEAD", "--") or ""
         newest = next((sha for sha in seen.split("\0") if sha and _has(git, sha, good)), good)
         git.update_refs(f"update {ref} {newest}", f"create {branch} {good}", reason="ralph: restored")
+        diagnostics.reach("rewritten.recreated")
     name = branch.removeprefix(HEADS)
     return RewriteResult(RewriteAction.REPAIR, name, ref=ref, undo=f"git branch -D {name}")
 
@@ -152,7 +146,7 @@ def _restore(
         diagnostics.reach("rewritten.kept")
         try:
             to = Move(branch, tip, new_tip, f"ralph: restored {short_sha(good)}")
-            to = with_settled(git, to) if is_here else to  # a mixed reset leaves the files
+            to = move_branch.with_settled(git, to) if is_here else to  # a mixed reset leaves the files
             move(git, to) if is_here else _move_elsewhere(git, to)
         except (NotDone, OSError) as why:
             return RewriteResult(RewriteAction.PAUSE, short_name, facts.lost, ref=ref, why=error_text(why))
@@ -184,9 +178,9 @@ def take_back(directory: Path, label: str, branch: str) -> Done:
                 return tip
             raise NotDone(f"branch {branch} does not have the restored commits any more")
         later = _listed(git, tip, repaired)
-        if any(len(parents) > 1 for _, parents in later):
+        if any(len(each.parents) > 1 for each in later):
             raise NotDone(f"a merge came since then; by hand: git merge {LEFT}{name}/rewritten")
-        new_tip, _, conflicts = _reapply(git, left, [each for each, _ in later])
+        new_tip, _, conflicts = _reapply(git, left, later)
         if conflicts:
             raise NotDone(f"conflict of {short_sha(conflicts[0].sha)}, which came since then")
         git.update_refs(f"update {UNDONE}{name} {tip}")
@@ -212,38 +206,28 @@ def _move_elsewhere(git: GitRunner, to: Move) -> None:
 
 
 def _facts(git: GitRunner, good: str, tip: str, *, is_here: bool) -> RewrittenBranch:
-    lost = _listed(git, good, tip)
-    new = _listed(git, tip, good, "--first-parent")
-    patches = _patches(git, [each.sha for each, _ in (*lost, *new)])
-    line = tuple(RangeCommit(each.sha, parents, each.subject) for each, parents in reversed(new))
-
+    lost, new = _listed(git, good, tip), _listed(git, tip, good, "--first-parent")
+    patches = _patches(git, [each.sha for each in (*lost, *new)])
+    line = tuple(RangeCommit(each.sha, each.parents, each.subject) for each in reversed(new))
     trouble = trouble_of(git, uncommitted(git).unmerged).split("; ")
-
-    def whole(each: Change) -> Change:
-        return Change(each.sha, each.tree, patches.get(each.sha, ""), each.subject)
-
     return RewrittenBranch(
         good,
         git.text("rev-parse", f"{good}^{{tree}}"),
-        tuple(whole(each) for each, _ in lost),
-        tuple(whole(each) for each, _ in new),
+        tuple(replace(each, patch=patches.get(each.sha, "")) for each in lost),
+        tuple(replace(each, patch=patches.get(each.sha, "")) for each in new),
         in_the_way="; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached")),
         pulled=bool(line) and bool(pulled(git, line, before=None)),
         by_other=rewritten_by_other(git, good, tip, line),
     )
 
 
-def _listed(
-    git: GitRunner, tip: str, without: str, *options: str
-) -> tuple[tuple[Change, tuple[str, ...]], ...]:
-    """Return the commits of ``tip`` that are not in ``without``, oldest first, with their parents."""
+def _listed(git: GitRunner, tip: str, without: str, *options: str) -> tuple[Change, ...]:
+    """Return the commits of ``tip`` that are not in ``without``, oldest first, without their patch-ids."""
     words = (*LOG, "--topo-order", "--reverse", "--format=%H %T %P%x09%s", *options, tip, f"^{without}", "--")
     entries = log_entries(git.output(*words))
     if len(entries) > MOST_COMPARED:
         raise NotDone(f"{len(entries)} commits are too many to compare")
-    return tuple(
-        (Change(sha, tree, "", subject), tuple(parents)) for (sha, tree, *parents), subject in entries
-    )
+    return tuple(Change(sha, tree, "", subject, tuple(parents)) for (sha, tree, *parents), subject in entries)
 
 
 def _patches(git: GitRunner, shas: Sequence[str]) -> dict[str, str]:

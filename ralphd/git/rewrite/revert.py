@@ -19,7 +19,6 @@ branch, index and files are unchanged.
 # Refused: commits that are not in the branch, a conflict with later changes, a partial clone that lacks an
 # object. A commit that changes nothing any more counts as reverted, without a new commit.
 
-import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,8 +26,10 @@ from pathlib import Path
 from typing import Final
 
 from ralphd import diagnostics
+from ralphd.core.gate.git_repair import Change
 from ralphd.core.text import short_sha
 from ralphd.git.facts import LOG, REVERTS_COMMIT, log_entries
+from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.move_branch import Done, Move, branch_and_head, carry_out, move
 from ralphd.git.runner import GitRunner, HasMoved, NotDone, ref_name
 
@@ -37,7 +38,6 @@ REVERTS: Final = "refs/ralph/reverts/"
 REVERTED: Final = "refs/ralph/reverted/"
 KEPT: Final = 100
 """How many labels of a ralph have refs: as many as there are runs in its history."""
-_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def revert(directory: Path, commits: Sequence[str], *, head: str, label: str) ->
         if present != head:
             raise HasMoved(f"HEAD is at {short_sha(present)}, not at {short_sha(head)}")
         if reverts is None:
-            reverts = _make_reverts(git, commits, head)
+            reverts = make_reverts(git, commits, head)
             if reverts == head:
                 return head
             name = ref_name(label)
@@ -115,7 +115,7 @@ def undo(directory: Path, reverts: Sequence[str]) -> Done:
 
     def act(git: GitRunner) -> str:
         branch, present = branch_and_head(git)
-        reapplied = _make_reverts(git, reverts, present)
+        reapplied = make_reverts(git, reverts, present)
         if reapplied != present:
             move(git, Move(branch, present, reapplied, f"revert: undo {len(reverts)} by ralphd"))
         return reapplied
@@ -183,15 +183,7 @@ def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]
 # Reverts as objects.
 
 
-@dataclass(frozen=True, slots=True)
-class _Commit:
-    sha: str
-    tree: str
-    parents: tuple[str, ...]
-    subject: str
-
-
-def _make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
+def make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
     """Return the last of the reverts on top of ``head``; ``head`` where none changes anything."""
     if len(commits) > MOST:
         raise NotDone(f"{len(commits)} commits are too many to revert")
@@ -209,7 +201,7 @@ def _make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
 
 def _refuse_strangers(git: GitRunner, commits: Sequence[str], head: str) -> None:
     for commit in commits:
-        if not _SHA.fullmatch(commit):
+        if not FULL_SHA.fullmatch(commit):
             raise NotDone(f"{commit[:20]!r} is not a commit")
     if tuple(commits) == (head,):
         return
@@ -220,19 +212,19 @@ def _refuse_strangers(git: GitRunner, commits: Sequence[str], head: str) -> None
         raise NotDone(f"the commit {short_sha(strangers)} is not in the branch")
 
 
-def _read_commits(git: GitRunner, shas: Sequence[str]) -> dict[str, _Commit]:
+def _read_commits(git: GitRunner, shas: Sequence[str]) -> dict[str, Change]:
     """Return commits and their parents. Raises NotDone for what is not a commit, and for an absent parent."""
     words = (*LOG, "--no-walk=unsorted", "--stdin", "--format=%H %T %P%x09%s")
     given = "".join(f"{sha}\n{sha}^@\n" for sha in shas).encode()
     entries = log_entries(git.output(*words, given=given), "surrogateescape")
-    read = {sha: _Commit(sha, tree, tuple(parents), subject) for (sha, tree, *parents), subject in entries}
+    read = {sha: Change(sha, tree, "", subject, tuple(parents)) for (sha, tree, *parents), subject in entries}
     for parent in (parent for sha in shas for parent in read[sha].parents[:1]):
         if parent not in read:
             raise NotDone(f"the commit {short_sha(parent)} is not there")
     return read
 
 
-def _tree_without(git: GitRunner, commit: _Commit, before: str, tree: str) -> str:
+def _tree_without(git: GitRunner, commit: Change, before: str, tree: str) -> str:
     """Return ``tree`` without the changes of a commit, whose parent has the tree ``before``.
 
     Raises NotDone at a conflict.
@@ -254,14 +246,14 @@ def merge_trees(git: GitRunner, *, base: str, ours: str, theirs: str) -> tuple[s
     sides = (git.commit_tree(ours, "x\n", root), git.commit_tree(theirs, "x\n", root))
     code, output = git.run("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *sides)
     after, *names = output.decode(errors="replace").split("\0")
-    if code == 0 and _SHA.fullmatch(after.strip()):
+    if code == 0 and FULL_SHA.fullmatch(after.strip()):
         return after.strip(), ()
     if code != 1:
         raise NotDone(f"git merge-tree ended with {code} (git 2.38 is needed)")
     return None, tuple(filter(None, names))
 
 
-def _message(commit: _Commit) -> str:
+def _message(commit: Change) -> str:
     """Return git's own message: a revert of a revert is a reapply."""
     title = f'Revert "{commit.subject}"'
     if commit.subject.startswith('Revert "') and not commit.subject.startswith('Revert "Revert "'):

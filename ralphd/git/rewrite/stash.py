@@ -52,7 +52,7 @@ from ralphd.core.text import short_sha
 from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted
-from ralphd.git.locks import remove_own_lock, wait_for_lock
+from ralphd.git.locks import wait_for_lock
 from ralphd.git.rewrite import file_snapshots
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState, Trace
 from ralphd.git.rewrite.move_branch import Done, branch_and_head, carry_out, refuse_filtered, refuse_trouble
@@ -166,10 +166,7 @@ def _save(git: GitRunner, head: str, dirty: Uncommitted, ref: str) -> SavedState
         raise NotDone(f"a submodule stands at another commit: {name_list(modules)}")
     states = {name: file_snapshots.state_of(git, name) for name in names}
     is_staged = any(sides.committed != sides.staged for sides in dirty.entries.values())
-    files = []
-    for path, state in states.items():
-        blob, sides = tree_diff.blob_id(state.data, like=head), dirty.entries[path]
-        files.append(SavedFile(path, state.kind, state.mode, blob, sides.committed, sides.staged))
+    files = [SavedFile.of(path, state, dirty.entries[path], like=head) for path, state in states.items()]
     index_blob = tree_diff.blob_id(index, like=head) if is_staged else ""
     saved = SavedState(head, index_blob, index_mtime_ns, tuple(files))
     committed = [each.path for each in files if each.committed is not None]
@@ -309,9 +306,7 @@ def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, T
         tree_diff.put_paths(git, wanted, changed, staged, overwrite=not displaced.is_complete)
         displaced.check()
     except (NotDone, OSError) as why:
-        git.allow_rollback()
-        if isinstance(why, WasKilled):
-            remove_own_lock(git.repository, git.top)
+        git.allow_rollback(why)
         is_cut_off = not isinstance(why, NotDone) or isinstance(why, WasKilled) or "disk is full" in str(why)
         theirs = displaced.bring_back(saved, is_cut_off=is_cut_off)
         _put_files(git, saved, without=theirs)

@@ -7,14 +7,14 @@ the evidence are saved before the first signal is sent.
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ralphd.agents.agent import Agent, LaunchSpec
-from ralphd.core.failures.agent_events import Figures
+from ralphd.core.failures.agent_events import Figures, WindowUsed
 from ralphd.core.failures.classify import Evidence, OurDoing
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
 from ralphd.core.stall_report import agent_named
@@ -49,7 +49,7 @@ class AgentRunSpec:
     ``id`` plus a random suffix becomes ``RALPH_ATTEMPT_ID`` in the environment; by that and by descent the
     tree is found (L5). ``keep`` is a directory for the end of its raw output and for evidence. ``timeout_s``
     0: no limit; ``limits.max_run_s`` is ignored. ``environment`` overrides the loop's own, and the agent's
-    launch overrides both.
+    launch overrides both. ``on_quota`` gets the used shares that it reports, and None for its first output.
     """
 
     id: str
@@ -63,6 +63,7 @@ class AgentRunSpec:
     crash_grace_s: float
     lost_grace_s: float = 60.0
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    on_quota: Callable[[WindowUsed | None], None] = lambda news: None
 
 
 @dataclass(frozen=True, slots=True)

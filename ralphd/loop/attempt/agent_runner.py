@@ -7,6 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -162,6 +163,7 @@ class AgentRunner:
             crash_grace_s=settings.configuration.agents.crash_pattern_grace_seconds,
             lost_grace_s=settings.configuration.agents.transient_pattern_grace_seconds,
             environment=settings.environment,
+            on_quota=partial(self.context.accounts.news, iteration.agent),
         )
 
         async def save(reason: PauseReason, why: str) -> None:

@@ -73,6 +73,7 @@ class AgentOutput:
         self.retrying: RetryingItself | None = None
         self._agent, self._observer, self._termination, self._clock = spec.agent, observer, termination, clock
         self._hang_timeout_s, self._at_once = spec.limits.hang_timeout_s, spec.crash_grace_s == 0
+        self._on_quota = spec.on_quota
         self._is_plain = not spec.agent.has_verdict
         self._idling = agent_events.NOT_IDLING
         self._has_failed = False
@@ -163,7 +164,11 @@ class AgentOutput:
 
     def _record(self, event: AgentEvent, show: Callable[[str], None]) -> None:
         match event:
+            case agent_events.WindowUsed():
+                self._on_quota(event)
             case agent_events.AgentText() | agent_events.ToolUse():
+                if not self.worked:
+                    self._on_quota(None)
                 self.worked, self.retrying = True, None
                 for line in agent_events.shown_lines(event):
                     show(line)

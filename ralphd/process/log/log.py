@@ -6,7 +6,6 @@ written a few system calls 25 times a second, 5 times once the run has ended.
 """
 
 import logging
-import os
 import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.plain_files import append_whole
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
@@ -50,7 +50,7 @@ class LogReader:
         limit = self._limit if self._limit and self._limit.run_id == cursor.run_id else None
         self._files = self._runs.files(cursor.run_id)
         self._segments = SegmentStream(self._files, cursor, limit, self._block_bytes)
-        self._regents = RegentStream(self._files, cursor, limit, self._block_bytes)
+        self._regents = RegentStream(self._files, cursor.regent, limit, self._block_bytes)
         self._chunk: Chunk | None = None  # read, and not yet parsed
         self._log: list[LogLine] = []
         self._regent: list[LogLine] = []
@@ -301,18 +301,8 @@ def append_regent_line(run_directory: Path, at: Moment, text: str) -> None:
         for line in text.splitlines() or [""]
         for flag, part in _parts(line.encode(errors="replace"))
     )
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        fd = os.open(run_directory / REGENT_LOG, flags, 0o600)
-        try:
-            size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":
-                lines = b"\n" + lines  # an earlier daemon died within a line
-            if os.write(fd, lines) < len(lines):
-                os.ftruncate(fd, size)
-                raise OSError(f"no room for {len(lines)} bytes in {REGENT_LOG}")
-        finally:
-            os.close(fd)
+        append_whole(run_directory / REGENT_LOG, lines)
     except OSError as error:
         logger.warning(
             "a line in regent.log could not be written: %s", error, extra={"run": run_directory.name}

@@ -263,10 +263,7 @@ def _bytes_printed(run: Path) -> int:
 
 
 class RegentStream(_LineStream):
-    """The Regent's lines about one run, from ``start`` to ``limit`` or on and on. Holds nothing open."""
-
-    def __init__(self, files: RunFiles, start: Cursor, limit: Cursor | None, block_bytes: int) -> None:
-        super().__init__(files, start.regent, limit, block_bytes)
+    """The Regent's lines about one run, from ``offset`` to ``limit`` or on and on. Holds nothing open."""
 
     def next(self, *, over: bool) -> Piece:
         """Return the next lines or hole; None when there is nothing more now. ``over``: no writer is left."""

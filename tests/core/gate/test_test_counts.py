@@ -6,7 +6,7 @@ Node 20. Those of ``go test`` are from its documentation.
 
 import pytest
 
-from ralphd.core.gate.test_counts import COUNTED_LINES, TestCounts, counts_of
+from ralphd.core.gate.weakened import COUNTED_LINES, TestCounts, counts_of
 
 PYTEST = "======= 1 failed, 1 passed, 1 skipped, 1 deselected, 1 xfailed in 3.01s ========"
 UNITTEST = "----------\nRan 4 tests in 0.001s\n\nOK (skipped=1, expected failures=1)"

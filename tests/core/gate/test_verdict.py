@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.gate.range import attributed
+from ralphd.core.gate.step import begin, retaken, step
 from ralphd.core.gate.verdict import (
     Baseline,
     Boundary,
@@ -32,11 +33,8 @@ from ralphd.core.gate.verdict import (
     TestRun,
     Verdict,
     VerdictKind,
-    begin,
     label_of,
-    retaken,
     short,
-    step,
 )
 from ralphd.core.supervision.model import ReportedTask, RunId
 

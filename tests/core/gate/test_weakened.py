@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralphd.core.gate.test_counts import TestCounts
+from ralphd.core.gate.step import begin, step
 from ralphd.core.gate.verdict import (
     Baseline,
     Boundary,
@@ -25,11 +25,10 @@ from ralphd.core.gate.verdict import (
     TestRun,
     Verdict,
     VerdictKind,
-    begin,
-    step,
 )
 from ralphd.core.gate.weakened import (
     TestCheck,
+    TestCounts,
     Weakened,
     has_fewer,
     hiding_runner,

@@ -5,6 +5,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.loop.model import (
+    AccountFreed,
     Attempting,
     AwaitingVerdict,
     Began,
@@ -12,6 +13,7 @@ from ralphd.core.loop.model import (
     EndLoop,
     Finished,
     FinishIteration,
+    HeldBack,
     Loop,
     LoopPolicy,
     LoopWoke,
@@ -65,7 +67,7 @@ class Nights(RuleBasedStateMachine):
         self.play = Play("A", "B", "C", policy=self.policy)
         self.failed = dict.fromkeys(self.play.ids, 0)
         self.out: set[str] = set()
-        self.at_once = self.finished = 0
+        self.at_once = self.finished = self.held = 0
         self.check()
 
     def attempting(self) -> bool:
@@ -154,6 +156,21 @@ class Nights(RuleBasedStateMachine):
             self.play.wakes()
         self.check()
 
+    @precondition(attempting)
+    @rule(lasts_s=st.floats(1.0, 500.0), brief=st.booleans())
+    def its_account_gives_no_permit(self, lasts_s: float, brief: bool) -> None:
+        """Another ralph met the limit of the account, or has its last slot."""
+        self.held += 1
+        self.play.feed(HeldBack(self.play.now, self.play.now + lasts_s, "account x: usage limit", brief))
+        self.check()
+
+    @precondition(resting)
+    @rule(agent=st.sampled_from(["a", "b"]))
+    def an_account_is_freed(self, agent: str) -> None:
+        """What held an agent back has changed."""
+        self.play.feed(AccountFreed(self.play.now, agent))
+        self.check()
+
     @precondition(resting)
     @rule(share=st.floats(0.0, 0.99))
     def it_wakes_too_early(self, share: float) -> None:
@@ -212,7 +229,7 @@ class Nights(RuleBasedStateMachine):
             started = len(self.play.ordered(StartAttempt, ever=True))
             told = len(self.play.ordered(ReportAttempt, ever=True))
             lost = len(self.play.ordered(ReportLost, ever=True))
-            assert started - told - lost == isinstance(self.play.loop.stage, Attempting)
+            assert started - told - lost - self.held == isinstance(self.play.loop.stage, Attempting)
 
     @invariant()
     def failures_are_counted_where_they_are_the_tasks_fault(self) -> None:

@@ -16,6 +16,7 @@ from ralphd.core.supervision.events import (
     RestartRequested,
     ResumeRequested,
     RunEnded,
+    ScheduleEnded,
     SkipWaitRequested,
     Spawned,
     SpawnFailed,
@@ -117,10 +118,12 @@ states_with_a_run: st.SearchStrategy[State] = st.one_of(
 )
 resting_states: st.SearchStrategy[Rest] = st.one_of(
     settled_states,
-    st.builds(Waiting, st.sampled_from(Reason), moments, moments),
+    st.builds(Waiting, st.sampled_from(Reason), moments, moments, st.just(""), st.none() | moments),
     st.builds(Paused, reasons, moments),
 )
-births: st.SearchStrategy[State] = st.builds(Starting, st.none() | resting_states, st.booleans())
+births: st.SearchStrategy[State] = st.builds(
+    Starting, st.none() | resting_states, st.booleans(), st.none() | moments
+)
 states: st.SearchStrategy[State] = st.one_of(
     states_with_a_run,
     resting_states,
@@ -147,6 +150,7 @@ said = st.builds(
     wait=st.none() | st.builds(Wait, reasons, moments),
     errors_cleared=st.integers(0, 3),
     limit=st.none() | st.just("5 iterations, as you asked"),
+    off_schedule=st.booleans(),
     last_word=st.none() | last_words,
     answered=st.lists(
         st.builds(AnsweredReport, report_ids, st.sampled_from(["a", "b"]), st.sampled_from(Next)),
@@ -203,10 +207,13 @@ watched: st.SearchStrategy[Event] = st.one_of(
     st.builds(FellSilent, moments, run_ids, st.just("silent")),
     st.builds(Overran, moments, run_ids, st.sampled_from(Overdue), st.just("hung")),
     st.builds(Committed, moments, run_ids, st.integers(1, 3)),
+    st.builds(ScheduleEnded, moments, run_ids),
     reported,
 )
 passing_time: st.SearchStrategy[Event] = st.one_of(
-    st.builds(Woke, moments), st.builds(GraceOver, moments, run_ids), st.builds(RunEnded, endings)
+    st.builds(Woke, moments, st.booleans()),
+    st.builds(GraceOver, moments, run_ids),
+    st.builds(RunEnded, endings),
 )
 news: st.SearchStrategy[Event] = st.one_of(
     passing_time,
@@ -215,6 +222,13 @@ news: st.SearchStrategy[Event] = st.one_of(
     st.builds(DaemonStarted, moments, st.none() | run_ids),
     st.builds(Spawned, moments, run_ids),
     st.builds(SpawnFailed, moments, st.just("no such file")),
-    st.builds(SpawnPostponed, moments, st.just("no memory")),
+    st.builds(
+        SpawnPostponed,
+        moments,
+        st.just("no memory"),
+        st.sampled_from([Reason.RESOURCES, Reason.SCHEDULE]),
+        st.none() | moments,
+        st.none() | moments,
+    ),
 )
 events: st.SearchStrategy[Event] = requests | news

@@ -1,13 +1,19 @@
 """What a person requests, where the table of supervision (``states.toml``) does not reach: G1, G2, E5."""
 
+from dataclasses import replace
+
 import pytest
 
 from ralphd.core.supervision.events import (
     Event,
+    GateRunBegan,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
+    RunEnded,
+    ScheduleEnded,
     SkipWaitRequested,
+    Spawned,
     SpawnFailed,
     SpawnPostponed,
     StartRequested,
@@ -21,10 +27,14 @@ from ralphd.core.supervision.model import (
     Goal,
     Idle,
     KillAfter,
+    LastWord,
+    Overdue,
     Paused,
     Policy,
     Reason,
     Rest,
+    Running,
+    RunReports,
     Spawn,
     Starting,
     State,
@@ -36,7 +46,19 @@ from ralphd.core.supervision.model import (
     Waiting,
 )
 from ralphd.core.supervision.step import step
-from tests.core.supervision.scenes import NOW, POLICY, RUN, RUNNING, WAITING, escalations, orders, ralph, told
+from tests.core.supervision.scenes import (
+    NEXT_RUN,
+    NOW,
+    POLICY,
+    RUN,
+    RUNNING,
+    WAITING,
+    ended,
+    escalations,
+    orders,
+    ralph,
+    told,
+)
 
 LIMIT = Paused("usage_limit", NOW + 7260)
 START, STOP, STOP_NOW = StartRequested(NOW), StopRequested(NOW), StopRequested(NOW, now=True)
@@ -111,6 +133,59 @@ def test_a_start_that_waits_follows_a_free_place_before_its_backoff() -> None:
     assert step(waiting, Woke(NOW + 1), POLICY).supervision == waiting
     crashed = ralph(Waiting(Reason.CRASH, NOW, NOW + 600))
     assert step(crashed, Woke(NOW + 1, is_free=True), POLICY).supervision == crashed
+
+
+def test_a_ralph_keeps_its_turn_from_its_first_wait_until_it_runs() -> None:
+    postponed = SpawnPostponed(NOW, "2 of 2 ralphs are running", queued_at=NOW - 60)
+    waiting = step(ralph(Starting()), postponed, POLICY).supervision
+    starting = step(waiting, Woke(NOW + 1, is_free=True), POLICY).supervision
+    tested = step(starting, GateRunBegan(NOW + 1, None), POLICY).supervision
+
+    for current in (waiting, starting, tested, step(tested, StartRequested(NOW + 2), POLICY).supervision):
+        assert isinstance(current.state, Waiting | Starting)
+        assert current.state.queued_at == NOW - 60
+    running = step(starting, Spawned(NOW + 3, RUN), POLICY).supervision
+    assert isinstance(running.state, Running)
+
+
+def test_a_skipped_schedule_is_forgotten_at_a_new_start() -> None:
+    waiting = ralph(Waiting(Reason.SCHEDULE, NOW, NOW + 600))
+    skipped = step(waiting, SkipWaitRequested(NOW + 1), POLICY).supervision
+    assert skipped.tally.unscheduled_until == NOW + 600
+
+    again = step(replace(skipped, state=Stopped()), StartRequested(NOW + 9), POLICY).supervision
+    assert again.tally.unscheduled_until is None
+    resources = ralph(Waiting(Reason.RESOURCES, NOW, NOW + 600))
+    assert step(resources, SkipWaitRequested(NOW + 1), POLICY).supervision.tally.unscheduled_until is None
+
+
+@pytest.mark.parametrize(
+    ("state", "goal"),
+    [
+        (Running(RUN, Overdue.STALL), Goal.RUNNING),
+        (Running(RUN), Goal.STOPPED),
+        (Running(NEXT_RUN), Goal.RUNNING),
+        (Stopping(RUN, NOW, None), Goal.STOPPED),
+        (Paused("requested"), Goal.PAUSED),
+    ],
+)
+def test_the_end_of_the_schedule_ends_only_a_run_that_is_wanted(state: State, goal: Goal) -> None:
+    current = ralph(state, goal, said=RunReports(iterates=True) if isinstance(state, Running) else None)
+
+    assert step(current, ScheduleEnded(NOW, RUN), POLICY) == Step(current)
+
+
+def test_a_run_that_completes_as_its_schedule_ends_is_done() -> None:
+    said = RunReports(hello=True, iterates=True, last_word=LastWord(0, "complete"))
+    ending = step(ralph(RUNNING, said=said), ScheduleEnded(NOW, RUN), POLICY).supervision
+
+    done = step(ending, RunEnded(ended(code=0)), POLICY).supervision
+    later = step(ending, RunEnded(ended(code=75)), POLICY).supervision
+
+    assert (done.state, done.goal) == (Done(), Goal.RUNNING)
+    assert later.state == Starting()
+    wanted_again = replace(ending, state=Stopping(RUN, NOW, None), goal=Goal.STOPPED)
+    assert step(wanted_again, RunEnded(ended(code=0)), POLICY).supervision.state == Stopped()
 
 
 def test_a_refused_request_changes_nothing_and_says_why() -> None:

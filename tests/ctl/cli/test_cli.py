@@ -153,6 +153,12 @@ def test_a_planted_lock_receives_nothing(
         daemon.stop()
 
 
+def test_a_planted_lock_that_nests_deeply_is_no_lock(ctl: Ctl, signpost: Path) -> None:
+    signpost.write_text("[" * 16_384)
+    assert discovery.lock_owner(str(signpost.parents[1])) is None
+    assert "Traceback" not in ctl("status", cwd=signpost.parents[1]).stderr
+
+
 def test_a_build_that_runs_in_the_directory_is_found_in_the_state_directory(
     ctl: Ctl, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -5,18 +5,19 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.core.supervision.events import Event, FellSilent
-from ralphd.core.supervision.model import RunId, RunReports, Wait
+from ralphd.core.supervision.model import Policy, RunId, RunReports, Wait
 from ralphd.core.time import Moment
-from ralphd.daemon.ralph.live_run import WatchedRun, watching
-from ralphd.git.worktree_scan import WorkTree
+from ralphd.daemon.ralph.live_run import LiveRun
 from ralphd.process import tree
-from ralphd.process.activity.probe import Observer, RunTree
 from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import Clock
-from ralphd.process.rundir import RunRecord
+from ralphd.process.rundir import RunDirectory, RunRecord
+from ralphd.process.spawn import Run
 from tests.helpers import eventually
 
 NOON = 1_790_000_000.0
@@ -64,20 +65,22 @@ class Scene:
         record = RunRecord(RUN, me, ticks, me, ticks, tree.boot_id(), "subreaper", None, NOON)
         run = place / "runs" / RUN
         run.mkdir(parents=True)
-        self.watching = watching(
-            WatchedRun(
-                record=record,
-                age_s=0.0,
-                directory=run,
-                log=RalphLog(place / "runs"),
-                observer=lambda since: Observer(RunTree(record), WorkTree(place, since=since)),
-                limits=SilenceLimits(),
-                said=lambda: self.said,
-                heard=lambda: 0,
-                post=self.told.append,
-            ),
-            self.clock,
+        account: Any = SimpleNamespace(
+            definition=SimpleNamespace(directory=place, runs_own_loop=False),
+            configuration=SimpleNamespace(silence_limits=SilenceLimits),
+            policy=Policy(),
+            supervision=self,
         )
+        account.in_force = account
+        live = LiveRun(
+            Run(RunDirectory(run)),
+            record,
+            account,
+            log=RalphLog(place / "runs"),
+            clock=self.clock,
+            post=self.told.append,
+        )
+        self.watching = live.watching
 
     async def glances(self) -> None:
         """Have it look now, and wait until it has."""

@@ -1,0 +1,132 @@
+"""trees: list worktrees, remove one; and ``start --worktree``, which makes them."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from ralphctl.cli import completers
+from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client
+from ralphctl.client import discovery
+from ralphctl.client.client import Client
+from ralphctl.format import state_text
+from ralphctl.format.humanize import ago, count
+from ralphctl.format.output import clean, has_colour, note, wrapped_table
+from ralphd import wire
+from ralphd.errors import UsageError
+
+_HEADS = ("NAME", "STATE", "BRANCH", "COMMITS", "NOT COMMITTED", "SIZE", "LAST USE", "PATH")
+_MOST_PATH_CHARS = 60
+
+
+def worktree_options(function: Any) -> Any:
+    """Add the options of ``start`` for worktrees."""
+    add = (
+        click.option("--worktree", is_flag=False, flag_value="", metavar="[NAME]",
+                     help="Work in a new worktree, on branch ralph/NAME."),
+        click.option("--from", "from_ref", metavar="REF", help="With --worktree: begin at REF."),
+        click.option("--task", "tasks", multiple=True, metavar="ID", help="With --worktree: only this task."),
+        click.option("--count", type=click.IntRange(1, 32), metavar="N",
+                     help="With --worktree: N ralphs share the task list."),
+    )  # fmt: skip
+    for option in reversed(add):
+        function = option(function)
+    return function
+
+
+def worktree_asked(keys: dict[str, Any], branch: str | None, name: str | None) -> dict[str, Any] | None:
+    """Take the options for worktrees out of ``keys``; return them as the API has them, None without any.
+
+    Raise UsageError.
+    """
+    asked, start, tasks, count = (keys.pop(key) for key in ("worktree", "from_ref", "tasks", "count"))
+    if asked is None:
+        given = {"--from": start, "--task": tasks, "--count": count}
+        if lone := next((option for option, value in given.items() if value), None):
+            raise UsageError(f"{lone} is for a worktree", mend=f"ralphctl start --worktree NAME {lone} …")
+        return None
+    if asked and name:
+        raise UsageError("--worktree names the ralph already", mend="leave out --name")
+    if asked and not wire.is_name(asked):
+        raise UsageError(
+            f"{asked!r} is not a name for a worktree",
+            why="the word after --worktree is its name",
+            mend="ralphctl start DIR --worktree",
+        )
+    words = {"name": asked or name, "branch": branch, "from_ref": start, "tasks": list(tasks), "count": count}
+    return {key: value for key, value in words.items() if value}
+
+
+def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
+    """Start ralphs in new worktrees, and print where; return the exit code."""
+    reply = client.start_in_worktrees({**body, **asked})
+    if printed_as_json(reply):
+        return wire.EXIT_OK
+    views = reply.value["ralphs"]
+    for view in views:
+        text = state_text.started_words(view) or state_text.state_words(view, time.time())
+        click.echo(f"{view['name']}: {text}")
+        click.echo(f"  commits go to branch {clean(view.get('branch') or '')}")
+        for line in view.get("notes") or []:
+            note(str(line))
+    click.echo("  next: ralphctl trees  (list the worktrees)")
+    return wire.EXIT_FAILED if any(view["state"] == "failed" for view in views) else wire.EXIT_OK
+
+
+@click.command(cls=CommonCommand)
+@click.argument("words", nargs=-1, metavar="[rm NAME...]", shell_complete=completers.ralphs)
+@click.option("--keep", is_flag=True, help="With rm: save commits and files under a ref first.")
+def trees(words: tuple[str, ...], keep: bool) -> None:
+    """List the worktrees that `ralphctl start --worktree` made: branch, commits, files, size, last use.
+
+    `rm` removes a worktree, and its ralph with its logs. It refuses one with files that are not committed, or
+    with commits that neither a remote nor the branch it started from has, and names them. Files that git
+    ignores go with it. With --keep all but ignored files is saved first. There is no --force.
+
+    \b
+      ralphctl start ~/project --worktree fix   a ralph in a worktree, on the branch ralph/fix
+      ralphctl trees                            all worktrees
+      ralphctl trees rm fix                     remove it after its branch has landed
+    """
+    client = the_client()
+    if words[:1] == ("rm",) and words[1:]:
+        for name in words[1:]:
+            _remove(client, discovery.check_name(name), keep=keep)
+    elif words or keep:
+        raise UsageError("expected: ralphctl trees [rm NAME...]", mend="ralphctl trees rm NAME")
+    elif not printed_as_json(reply := client.trees()):
+        _list(reply.value["trees"])
+
+
+def _remove(client: Client, name: str, *, keep: bool) -> None:
+    reply = client.remove_tree(name, keep=keep)
+    if not printed_as_json(reply):
+        removed = reply.value
+        click.echo(f"{name}: removed {clean(removed['path'])}")
+        if removed["kept_as"]:
+            click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
+
+
+def _list(trees: Sequence[Mapping[str, Any]]) -> None:
+    if not trees:
+        click.echo("no worktrees yet: ralphctl start DIR --worktree NAME")
+        return
+    rows = [_HEADS, *map(_row, trees)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths[-1] = min(widths[-1], _MOST_PATH_CHARS)
+    click.echo("\n".join(wrapped_table(rows, widths, colour=has_colour(sys.stdout))))
+
+
+def _row(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    commits = f"+{tree['ahead']} -{tree['behind']}"
+    commits += f", {tree['unlanded']} only here" if tree["unlanded"] else ""
+    stage = "" if tree["stage"] == "ready" else f" ({tree['stage']})"
+    state = (tree["state"] or "no ralph").replace("_", " ") + stage
+    used = ago(tree["used_at"], time.time())
+    dirty = count(tree["dirty"], "file") if tree["dirty"] else "-"
+    size = f"{tree['size_bytes'] / (1 << 20):.1f} MiB"
+    return clean(tree["name"]), state, clean(tree["branch"]), commits, dirty, size, used, clean(tree["path"])

@@ -1,0 +1,32 @@
+"""Routes of the landing queues: what waits to land, and requests to land or to take back."""
+
+import json
+
+from fastapi import Response
+
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.schemas import LandingView, LandRequest, QueuedView, UndoLandingRequest, answers
+
+router = routes("/v1/landing", "landing")
+
+
+@router.get("", responses=answers(LandingView), dependencies=[NO_QUERY])
+async def list_landing(host: TheHost) -> Response:
+    """The landing queue of each repository: those that wait first, then the last that ended."""
+    return json_bytes(json.dumps({"queues": host.landing.views()}).encode())
+
+
+@router.post("", status_code=202, responses=answers(QueuedView, 202), dependencies=[NO_QUERY])
+async def land_branch(host: TheHost, asked: LandRequest) -> Response:
+    """Queue the branch of a ralph to land. Answers at once; the event stream says when it has landed.
+
+    Refused (409, `not-landable`) where nothing is to land, and (422, `configuration`) where the target has no
+    tests.
+    """
+    return json_bytes(await host.land(asked.ralph, asked.branch), 202)
+
+
+@router.post("/undo", status_code=202, responses=answers(QueuedView, 202), dependencies=[NO_QUERY])
+async def undo_landing(host: TheHost, asked: UndoLandingRequest) -> Response:
+    """Queue the revert of a landing of the ralph's repository: the last one, or that of `number`."""
+    return json_bytes(await host.undo_landing(asked.ralph, asked.number), 202)

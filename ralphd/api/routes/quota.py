@@ -1,0 +1,21 @@
+"""The route of the accounts' quota clocks."""
+
+import asyncio
+import json
+
+from fastapi import Response
+
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.schemas import QuotaView, answers
+
+router = routes("/v1", "quota")
+
+
+@router.get("/quota", responses=answers(QuotaView), dependencies=[NO_QUERY])
+async def show_quota(host: TheHost) -> Response:
+    """List the accounts of the agents: limits, used windows, who works and who waits.
+
+    The clocks are those of all ralphs of the user, of `ralphctl build` too.
+    """
+    accounts = await asyncio.to_thread(host.quota_views)
+    return json_bytes(json.dumps({"accounts": accounts}, ensure_ascii=False).encode(errors="replace"))

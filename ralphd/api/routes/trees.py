@@ -1,0 +1,52 @@
+"""Routes of worktrees: start ralphs in new ones, look, remove one."""
+
+import json
+from typing import Annotated
+
+from fastapi import Query, Response
+
+from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.schemas import (
+    KeepQuery,
+    RalphName,
+    RalphsView,
+    RemovedWorktreeView,
+    WorktreeRequest,
+    WorktreesView,
+    answers,
+)
+from ralphd.daemon.registration import Registration
+from ralphd.daemon.trees.plan import WorktreeOrder
+
+router = routes("/v1/trees", "trees")
+
+
+@router.post("", status_code=201, responses=answers(RalphsView, 201), dependencies=[NO_QUERY])
+async def start_in_worktrees(host: TheHost, asked: WorktreeRequest) -> Response:
+    """Make worktrees, and register and start a ralph in each.
+
+    What is refused leaves no worktree behind, except when `[ralph] setup` fails in one. The reply comes when
+    the setup has ended.
+    """
+    given = asked.model_dump()
+    branch, start, tasks = given.pop("branch"), given.pop("from_ref"), tuple(given.pop("tasks"))
+    count = given.pop("count")
+    order = WorktreeOrder(Registration(**given), asked.name, branch, start, tasks, count)
+    views = await host.start_in_worktrees(order)
+    return json_bytes(b'{"ralphs":[' + b",".join(views) + b"]}", 201)
+
+
+@router.get("", responses=answers(WorktreesView), dependencies=[NO_QUERY])
+async def list_worktrees(host: TheHost) -> Response:
+    """Every worktree of ralphd, with its size and what it has that its target has not."""
+    return json_bytes(json.dumps({"trees": await host.trees.listed()}).encode())
+
+
+@router.delete("/{name}", responses=answers(RemovedWorktreeView))
+async def remove_worktree(host: TheHost, name: RalphName, query: Annotated[KeepQuery, Query()]) -> Response:
+    """Remove a worktree, and forget its ralph.
+
+    Refused (409, `wrong-state`) while the ralph runs, and while the worktree has uncommitted files or commits
+    that neither a remote nor its target has. With `keep` these are saved under `refs/ralph/trees/` first.
+    """
+    return json_bytes(json.dumps(await host.trees.remove(name, keep=query.keep)).encode())

@@ -1,0 +1,208 @@
+"""What the landing queue does next: the decisions, without git, tests or a clock (M1 to M5).
+
+The target moves to a commit only after the tests passed on exactly that commit.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from ralphd.core.gate.verdict import Result
+from ralphd.core.gate.weakened import is_protected
+from ralphd.core.landing.model import (
+    MOST_ENDED,
+    MOST_IN_A_BATCH,
+    MOST_OPEN,
+    BatchTested,
+    Doing,
+    Hindered,
+    LandingBatch,
+    LandingCandidate,
+    LandingFact,
+    LandingPolicy,
+    LandingQueue,
+    MergeDone,
+    Standing,
+    TargetMoved,
+    TargetTaken,
+)
+from ralphd.core.text import first_names, short_sha
+from ralphd.core.time import Moment
+from ralphd.errors import WrongState
+
+OWN_FILES: Final = (
+    *("ralph.toml", "*/ralph.toml", "PROMPT.md", "*/PROMPT.md"),
+    *(
+        ".github/*",
+        ".gitlab-ci.yml",
+        ".gitlab/*",
+        ".circleci/*",
+        ".buildkite/*",
+        ".woodpecker*",
+        ".forgejo/*",
+    ),
+    *(".gitea/*", ".travis.yml", "Jenkinsfile", "azure-pipelines.yml", "bitbucket-pipelines.yml"),
+)
+"""What decides how code is tested and supervised: a candidate that changes it needs a person (M2)."""
+RED_TARGET: Final = "the tests fail on the target itself, at {at}: nothing lands until they pass"
+UNANSWERED: Final = "the tests were ended from outside, twice: by hand, or for memory"
+_OPEN: Final = (Standing.QUEUED, Standing.WAITING)
+
+
+def needs_person(paths: Iterable[str], protect: tuple[str, ...]) -> str:
+    """Return why a candidate that changes these paths may not land by ``auto``; empty if it may (M2)."""
+    patterns = (*OWN_FILES, *protect)
+    names = sorted(path for path in paths if is_protected(path, patterns))
+    return f"it changes {first_names(names)}: land it yourself" if names else ""
+
+
+def admit(queue: LandingQueue, wanted: LandingCandidate, *, waits_for: str = "") -> LandingQueue:
+    """Add a candidate, or renew the one of its branch that is open. ``waits_for``: a person has to ask (M2).
+
+    The number of tries continues from the last refusal of the branch. Raises WrongState for a full queue.
+    """
+    known = [each for each in queue.candidates if each.branch == wanted.branch and not each.undoes]
+    known = [] if wanted.undoes else known
+    tries = known[-1].tries if known and known[-1].standing is not Standing.LANDED else 0
+    under_way = queue.batch.ids if queue.batch else ()
+    replaced = {each.id for each in known if each.standing in _OPEN and each.id not in under_way}
+    kept = [each for each in queue.candidates if each.id not in replaced]
+    if sum(each.standing in _OPEN for each in kept) >= MOST_OPEN:
+        raise WrongState(f"{MOST_OPEN} branches wait to land already", mend="ralphctl queue")
+    standing = Standing.WAITING if waits_for else Standing.QUEUED
+    new = replace(wanted, id=queue.last_id + 1, standing=standing, why=waits_for, tries=tries)
+    ended = [each.id for each in kept if each.standing not in _OPEN and each.is_told][:-MOST_ENDED]
+    every = (*(each for each in kept if each.id not in ended), new)
+    return unblocked(replace(queue, last_id=new.id, candidates=every))
+
+
+def unblocked(queue: LandingQueue) -> LandingQueue:
+    """Return the queue without the reason that holds it up: try again."""
+    return replace(queue, blocked="", blocked_at="", retry_at=None)
+
+
+def followed(queue: LandingQueue) -> LandingQueue:
+    """Return the queue once the target has what landed: no landing waits for its checkout (M3)."""
+    every = (replace(each, why="") if each.commit else each for each in queue.candidates)
+    return replace(queue, candidates=tuple(every))
+
+
+def is_due(queue: LandingQueue, at: Moment, tip: str) -> bool:
+    """Whether a blocked queue is tried again: its target has moved, or the time has come."""
+    has_moved = bool(queue.blocked_at) and tip != queue.blocked_at
+    return bool(queue.blocked) and (has_moved or (queue.retry_at is not None and at >= queue.retry_at))
+
+
+def begin(queue: LandingQueue) -> LandingQueue:
+    """Begin the next batch if there is one to begin (M1, M5).
+
+    All that wait are tested together; of those that are known to be red together, the first half.
+    """
+    if queue.batch is not None or queue.blocked:
+        return queue
+    ready = [each.id for each in queue.standing(Standing.QUEUED)]
+    suspects = [id for id in queue.suspects if id in ready]
+    ids = suspects[: max(len(suspects) // 2, 1)] if suspects else ready[:MOST_IN_A_BATCH]
+    batch = LandingBatch(tuple(ids)) if ids else None
+    return replace(queue, batch=batch, suspects=tuple(suspects))
+
+
+def step(queue: LandingQueue, fact: LandingFact, policy: LandingPolicy, at: Moment) -> LandingQueue:
+    """Return the queue after what came of its batch's step. A fact of another step changes nothing."""
+    batch = queue.batch
+    if batch is None:
+        return queue
+    match batch.doing, fact:
+        case _, Hindered(why=why, retry_after_s=after_s):
+            retry_at = None if after_s is None else at + after_s
+            return replace(queue, batch=None, blocked=why, blocked_at=batch.tip, retry_at=retry_at)
+        case Doing.MERGING, MergeDone():
+            return _merged(queue, batch, fact, policy, at)
+        case ((Doing.TESTING | Doing.BASELINE), BatchTested()):
+            return _tested(queue, batch, fact, policy, at)
+        case Doing.MOVING, TargetMoved(note=note):
+            return _landed(queue, batch, note, at)
+        case Doing.MOVING, TargetTaken():
+            return replace(queue, batch=LandingBatch(batch.ids))
+        case _:
+            return queue
+
+
+def _merged(
+    queue: LandingQueue, batch: LandingBatch, fact: MergeDone, policy: LandingPolicy, at: Moment
+) -> LandingQueue:
+    for id, why in fact.conflicts.items():
+        queue = _refused(queue, id, why, "", policy, at)
+    for id in fact.present:
+        queue = _ended(queue, replace(queue.candidate(id), standing=Standing.LANDED, why="it is there"), at)
+    ids = tuple(each.id for each in fact.merged)
+    if not ids:
+        return replace(queue, batch=None)
+    doing = Doing.MOVING if fact.merged[-1].commit == queue.green else Doing.TESTING
+    ready = LandingBatch(ids, doing, fact.tip, fact.base, fact.merged)
+    return replace(queue, batch=ready)
+
+
+def _tested(
+    queue: LandingQueue, batch: LandingBatch, fact: BatchTested, policy: LandingPolicy, at: Moment
+) -> LandingQueue:
+    """Red counts if every run is red (R3); blame needs a green base (R4).
+
+    What was ended from outside proves nothing.
+    """
+    runs = (*batch.runs, fact.result)
+    batch = replace(batch, runs=runs, test_run=None)
+    if fact.result is not Result.GREEN:
+        unanswered = any(each in (Result.ENDED, Result.TIMED_OUT) for each in runs)
+        if len(runs) <= max(policy.test_retries, unanswered):
+            return replace(queue, batch=replace(batch, tail=batch.tail or fact.tail))
+        if fact.result is Result.ENDED:
+            return _blocked(queue, batch, UNANSWERED)
+    if batch.doing is Doing.BASELINE:
+        if fact.result is not Result.GREEN:
+            return _blocked(queue, batch, RED_TARGET.format(at=short_sha(batch.base)))
+        return _red(replace(queue, green=batch.base), batch, policy, at)
+    if fact.result is Result.GREEN:
+        moving = replace(batch, doing=Doing.MOVING, runs=(), tail="")
+        return replace(queue, green=batch.commit, batch=moving)
+    batch = replace(batch, tail=fact.tail or batch.tail)
+    if queue.green != batch.base:
+        return replace(queue, batch=replace(batch, doing=Doing.BASELINE, runs=()))
+    return _red(queue, batch, policy, at)
+
+
+def _blocked(queue: LandingQueue, batch: LandingBatch, why: str) -> LandingQueue:
+    return replace(queue, batch=None, blocked=why, blocked_at=batch.tip, retry_at=None)
+
+
+def _red(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at: Moment) -> LandingQueue:
+    """Halve a red batch (M5); refuse the one that is red alone (M4)."""
+    if len(batch.ids) > 1:
+        return replace(queue, batch=None, suspects=batch.ids)
+    why = f"the tests fail on top of {short_sha(batch.base)}"
+    queue = _refused(queue, batch.ids[0], why, batch.tail, policy, at)
+    return replace(queue, batch=None, suspects=())
+
+
+def _refused(
+    queue: LandingQueue, id: int, why: str, tail: str, policy: LandingPolicy, at: Moment
+) -> LandingQueue:
+    """Take a candidate out, the target as it was (M4)."""
+    candidate = queue.candidate(id)
+    tries = candidate.tries + 1
+    changed = replace(candidate, standing=Standing.REFUSED, why=why, tail=tail, tries=tries)
+    return _ended(queue, changed, at)
+
+
+def _landed(queue: LandingQueue, batch: LandingBatch, note: str, at: Moment) -> LandingQueue:
+    for each in batch.merged:
+        done = replace(
+            queue.candidate(each.id), standing=Standing.LANDED, commit=each.commit, why=note, tries=0
+        )
+        queue = _ended(queue, done, at)
+    left = tuple(id for id in queue.suspects if id not in batch.ids)
+    return replace(queue, batch=None, suspects=left)
+
+
+def _ended(queue: LandingQueue, changed: LandingCandidate, at: Moment) -> LandingQueue:
+    return queue.with_candidate(replace(changed, ended_at=at, is_told=False))

@@ -1,0 +1,254 @@
+"""The decisions of a quota clock: who may start, who probes, what a limit or an answer changes (Q2 to Q6).
+
+``open | limited | probing`` per account. A caller reads the clock, asks a function here, and writes the clock
+that it returns, all under one lock: that makes ``ask`` a compare-and-swap.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from ralphd.core.quota.model import (
+    LONGEST_LIMIT_S,
+    MOST_WINDOWS,
+    PROBE_S,
+    SLOT_LOOK_S,
+    AccountRules,
+    AccountUser,
+    Hold,
+    HoldKind,
+    QuotaClock,
+    QuotaLimit,
+    QuotaWindow,
+)
+from ralphd.core.time import Moment, rfc3339
+
+SET_BACK_S = 1.0
+"""A moment this far in the future was noted before the clock was set back."""
+
+
+class Force(StrEnum):
+    """What a person overrides: nothing, a limit whose length was guessed, or every wait."""
+
+    NOTHING = "nothing"
+    GUESSES = "guesses"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The clock after a question. Without a ``hold`` the attempt may start now."""
+
+    clock: QuotaClock
+    hold: Hold | None = None
+
+
+def ask(
+    clock: QuotaClock,
+    by: str,
+    at: Moment,
+    rules: AccountRules,
+    *,
+    priority: int = 0,
+    force: Force = Force.NOTHING,
+) -> Asked:
+    """Decide whether ``by`` may start an attempt; note it as working or waiting (Q2, Q3, Q6).
+
+    After a limit's end exactly one ralph gets the permit, as the probe.
+    """
+    clock = forced(at_present(clock, at), at, force)
+    me = _waiter(clock, by, at, priority)
+    hold = None if force is Force.ALL else hold_of(clock, by, at, rules, priority=priority)
+    others = replace(clock, waiting=_without(clock.waiting, by), rules=rules)
+    if hold is not None:
+        return Asked(replace(others, waiting=(*others.waiting, me)), hold)
+    worker = AccountUser(by, at, priority)
+    probe = worker if clock.limit is not None else None
+    return Asked(replace(others, working=(*_without(others.working, by), worker), probe=probe))
+
+
+def forced(clock: QuotaClock, at: Moment, force: Force) -> QuotaClock:
+    """End the limit now, if a person overrides it; the next attempt is its probe."""
+    limit = clock.limit
+    if limit is None or force is Force.NOTHING or (force is Force.GUESSES and not limit.guessed):
+        return clock
+    return replace(clock, limit=replace(limit, until=min(limit.until, at)), probe=None)
+
+
+def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, priority: int = 0) -> Hold | None:
+    """Return what holds ``by`` back; None if its attempt may start. Changes nothing."""
+    clock, account = at_present(clock, at), clock.account
+    limit, probe = clock.limit, clock.probe
+    if limit is not None and at < limit.until:
+        name = limit.window or ("rate limit" if limit.brief else "usage limit")
+        by_whom = "" if limit.source == by else f" (met by {short_name(limit.source)})"
+        return Hold(HoldKind.LIMIT, limit.until, f"account {account}: {name}{by_whom}", limit.brief)
+    if limit is not None and probe is not None and probe.by != by and at < probe.since + PROBE_S:
+        why = f"account {account}: usage limit over; {short_name(probe.by)} tries it first"
+        return Hold(HoldKind.PROBE, probe.since + PROBE_S, why)
+    if (window := reserved(clock, at, rules)) is not None and window.resets_at is not None:
+        why = f"account {account}: {_shown(window)} used, usage limit by keep_free = {rules.keep_free:g}"
+        return Hold(HoldKind.RESERVED, window.resets_at, why, brief=False)
+    return _slot_hold(clock, by, at, rules, priority)
+
+
+def _slot_hold(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, priority: int) -> Hold | None:
+    """Q6: at most ``slots`` at once; a free one goes to the largest priority, then to who waited longest."""
+    if not rules.slots:
+        return None
+    free = rules.slots - len(_without(clock.working, by))
+    me = _waiter(clock, by, at, priority)
+    ahead = sum(_rank(each) < _rank(me) for each in _without(clock.waiting, by))
+    if ahead < free:
+        return None
+    used = min(len(clock.working), rules.slots)
+    why = f"account {clock.account}: {used} of {rules.slots} slots are in use, {ahead} wait before it"
+    return Hold(HoldKind.SLOTS, at + SLOT_LOOK_S, why)
+
+
+def reserved(clock: QuotaClock, at: Moment, rules: AccountRules) -> QuotaWindow | None:
+    """Return the window of which only the share for a person is left, the last one to reset (Q4)."""
+    if not rules.keep_free:
+        return None
+    most = 1 - rules.keep_free
+    full = (each for each in clock.windows if each.used >= most - 1e-9 and (each.resets_at or 0.0) > at)
+    return max(full, key=lambda each: each.resets_at or 0.0, default=None)
+
+
+def limit_met(clock: QuotaClock, met: QuotaLimit) -> QuotaClock:
+    """Note a limit that an attempt met (Q2). A later reset that is known holds; a guess yields to it."""
+    clock, at = at_present(clock, met.since), met.since
+    until, before = min(met.until, at + LONGEST_LIMIT_S), clock.limit
+    is_held = before is not None and before.until > at and (met.guessed or not before.guessed)
+    if before is not None and is_held and before.until >= until:
+        return replace(clock, probe=None)
+    return replace(clock, limit=replace(met, until=until), probe=None)
+
+
+def answered(clock: QuotaClock, by: str, at: Moment) -> QuotaClock:
+    """Open the account: a model answered an attempt that began after the limit's end (Q3)."""
+    limit = clock.limit
+    if limit is None or not any(each.by == by and each.since >= limit.until for each in clock.working):
+        return clock
+    return replace(clock, limit=None, opened_at=at, probe=None)
+
+
+def ended(clock: QuotaClock, by: str) -> QuotaClock:
+    """Free the slot of an attempt that has ended. A probe without an answer keeps its turn."""
+    return replace(clock, working=_without(clock.working, by))
+
+
+def reported(clock: QuotaClock, windows: tuple[QuotaWindow, ...]) -> QuotaClock:
+    """Keep what a CLI reported of its windows (Q4)."""
+    known = {each.name: each for each in clock.windows}
+    for each in windows:
+        known[each.name] = each.after(known.get(each.name))
+    newest = sorted(known.values(), key=lambda each: each.seen_at)[-MOST_WINDOWS:]
+    return replace(clock, windows=tuple(sorted(newest, key=lambda each: each.name)))
+
+
+def named(clock: QuotaClock, agent: str) -> QuotaClock:
+    """Return the clock with the agent whose account it is."""
+    return replace(clock, agent=agent)
+
+
+def at_present(clock: QuotaClock, at: Moment) -> QuotaClock:
+    """Return the clock for a time that may have been set back (H5).
+
+    A guessed wait keeps its length; a reset that the service named stays, and so does a share. A probe of
+    the future begins now.
+    """
+    limit, probe = clock.limit, clock.probe
+    if limit is not None and limit.since > at + SET_BACK_S:
+        length_s = limit.until - limit.since
+        until = at + length_s if limit.guessed or limit.brief else min(limit.until, at + LONGEST_LIMIT_S)
+        limit = replace(limit, since=at, until=until)
+    if probe is not None and probe.since > at + SET_BACK_S:
+        probe = replace(probe, since=at)
+    return clock if (limit, probe) == (clock.limit, clock.probe) else replace(clock, limit=limit, probe=probe)
+
+
+def short_name(by: str) -> str:
+    """Return the ralph's own name."""
+    return by.rpartition(".")[0] or by
+
+
+def state_of(clock: QuotaClock, at: Moment) -> str:
+    """Return ``open``, ``limited`` or ``probing``."""
+    if clock.limit is None:
+        return "open"
+    is_probing = clock.probe is not None and at < clock.probe.since + PROBE_S
+    return "probing" if is_probing and at >= clock.limit.until else "limited"
+
+
+def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
+    """Return the event about the last change of an account: type, key and data; None if there was none."""
+    limit = clock.limit
+    if limit is not None:
+        until, by = rfc3339(limit.until), short_name(limit.source)
+        name = limit.window or "usage limit"
+        message = f"account {clock.account}: {name}, met by {by}; nobody starts before {until}"
+        data = {
+            "message": message,
+            "account": clock.account,
+            "agent": clock.agent,
+            "until": until,
+            "met_by": by,
+        }
+        return "quota.limited", f"{clock.account} {limit.since}", data
+    if clock.opened_at is None:
+        return None
+    message = f"account {clock.account}: the limit is over, work continues"
+    data = {"message": message, "account": clock.account, "agent": clock.agent}
+    return "quota.open", f"{clock.account} {clock.opened_at}", data
+
+
+def view_of(clock: QuotaClock, at: Moment) -> dict[str, Any]:
+    """Return the account as people and programs see it (Q5)."""
+    clock = at_present(clock, at)
+    limit, probe, full = clock.limit, clock.probe, reserved(clock, at, clock.rules)
+    return {
+        "account": clock.account,
+        "agent": clock.agent,
+        "state": state_of(clock, at),
+        "until": None if limit is None else rfc3339(limit.until),
+        "limit": None if limit is None else limit.window,
+        "source": None if limit is None else short_name(limit.source),
+        "guessed": limit is not None and limit.guessed,
+        "probing": None if probe is None else short_name(probe.by),
+        "reserved": None if full is None else full.name,
+        "windows": [_window_view(each, at) for each in clock.windows],
+        "working": [short_name(each.by) for each in clock.working],
+        "waiting": [short_name(each.by) for each in sorted(clock.waiting, key=_rank)],
+        "slots": clock.rules.slots,
+        "keep_free": clock.rules.keep_free,
+    }
+
+
+def _window_view(window: QuotaWindow, at: Moment) -> dict[str, Any]:
+    ends_at, resets_at = window.ends_at(), window.resets_at
+    is_over = resets_at is not None and resets_at <= at
+    return {
+        "name": window.name,
+        "used": 0.0 if is_over else round(window.used, 4),
+        "resets_at": None if resets_at is None or is_over else rfc3339(resets_at),
+        "ends_at": None if ends_at is None or is_over or ends_at <= at else rfc3339(ends_at),
+        "seen_at": rfc3339(window.seen_at),
+    }
+
+
+def _waiter(clock: QuotaClock, by: str, at: Moment, priority: int) -> AccountUser:
+    since = next((each.since for each in clock.waiting if each.by == by), at)
+    return AccountUser(by, min(since, at), priority)
+
+
+def _rank(user: AccountUser) -> tuple[int, Moment, str]:
+    return -user.priority, user.since, user.by
+
+
+def _without(users: tuple[AccountUser, ...], by: str) -> tuple[AccountUser, ...]:
+    return tuple(each for each in users if each.by != by)
+
+
+def _shown(window: QuotaWindow) -> str:
+    return f"{100 * window.used:.0f} % of {window.name.replace('_', ' ')}"

@@ -1,0 +1,147 @@
+"""The quota clock of one account: its limit, its probe, who works, who waits, and its windows (Q1 to Q6).
+
+One clock serves every ralph of the host. Names of ralphs are ``NAME.TOKEN``: two of them may share a name.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from ralphd.core.time import Moment
+
+PROBE_S = 60.0
+"""A probe without an answer after this time leaves its place to the next ralph (Q3)."""
+SLOT_LOOK_S = 600.0
+"""A wait for a slot has no known end: the ralph asks again after this time at the latest."""
+LONGEST_LIMIT_S = 31 * 24 * 3600.0
+"""No limit takes longer to reset: a damaged or invented file cannot hold anybody for good."""
+MOST_WINDOWS = 8
+SAME_RESET_S = 120.0
+"""Two reports of one window may name resets that differ by this much."""
+
+
+class HoldKind(StrEnum):
+    """Why an attempt has to wait for its account."""
+
+    LIMIT = "limit"
+    PROBE = "probe"
+    RESERVED = "reserved"
+    SLOTS = "slots"
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Why an attempt cannot start, and until when at the latest. ``brief``: it is a matter of minutes."""
+
+    kind: HoldKind
+    until: Moment
+    why: str
+    brief: bool = True
+
+    def is_same(self, other: "Hold | None") -> bool:
+        """Return whether nothing has changed for a ralph that waits; the end for a slot is not known."""
+        if other is None or self.kind is not other.kind:
+            return False
+        return self.kind is HoldKind.SLOTS or abs(self.until - other.until) < 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaLimit:
+    """A limit that an attempt met. ``until`` is the reset with its margin; ``source`` is the ralph.
+
+    ``guessed``: the service named no reset. ``brief``: a rate limit, not a usage limit.
+    """
+
+    until: Moment
+    since: Moment
+    window: str = ""
+    source: str = ""
+    guessed: bool = False
+    brief: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AccountUser:
+    """A ralph that probes, works or waits, and since when. ``priority``: larger goes first (Q6)."""
+
+    by: str
+    since: Moment
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaWindow:
+    """What a CLI reported of one window: the used share, and its reset (Q4).
+
+    ``first_used`` and ``first_at`` are the first report of the same window: the pace follows from both.
+    """
+
+    name: str
+    used: float
+    seen_at: Moment
+    resets_at: Moment | None = None
+    first_used: float | None = None
+    first_at: Moment | None = None
+
+    def after(self, before: "QuotaWindow | None") -> "QuotaWindow":
+        """Return this report with the beginning of its window, if ``before`` is of the same one."""
+        own = replace(self, first_used=self.used, first_at=self.seen_at)
+        if before is None or before.first_used is None or before.first_at is None:
+            return own
+        is_same = abs((self.resets_at or 0.0) - (before.resets_at or 0.0)) <= SAME_RESET_S
+        if not is_same or self.used < before.used or self.seen_at < before.first_at:
+            return own
+        return replace(self, first_used=before.first_used, first_at=before.first_at)
+
+    def ends_at(self) -> Moment | None:
+        """Return when the window is used up at the present pace; None if it resets before, or is unknown."""
+        if self.first_used is None or self.first_at is None or self.seen_at <= self.first_at:
+            return None
+        pace = (self.used - self.first_used) / (self.seen_at - self.first_at)
+        if pace <= 0 or self.used >= 1:
+            return None
+        ends_at = self.seen_at + (1 - self.used) / pace
+        return None if self.resets_at is not None and ends_at >= self.resets_at else ends_at
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRules:
+    """``[accounts.NAME]``: attempts at once (0: no limit), and the share that is left for a person."""
+
+    slots: int = 0
+    keep_free: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaClock:
+    """``STATE/quota/ACCOUNT.json``. No ``limit``: the account is open.
+
+    ``rules`` are those of the ralph that asked last, for readers without the configuration. ``opened_at`` is
+    when a probe ended the last limit.
+    """
+
+    account: str
+    agent: str = ""
+    limit: QuotaLimit | None = None
+    opened_at: Moment | None = None
+    probe: AccountUser | None = None
+    working: tuple[AccountUser, ...] = ()
+    waiting: tuple[AccountUser, ...] = ()
+    windows: tuple[QuotaWindow, ...] = ()
+    rules: AccountRules = field(default_factory=AccountRules)
+
+    def without(self, gone: Collection[str]) -> "QuotaClock":
+        """Return the clock without ralphs that have died or moved on."""
+        if not gone:
+            return self
+        return replace(
+            self,
+            probe=None if self.probe is not None and self.probe.by in gone else self.probe,
+            working=tuple(each for each in self.working if each.by not in gone),
+            waiting=tuple(each for each in self.waiting if each.by not in gone),
+        )
+
+    def users(self) -> frozenset[str]:
+        """Return all ralphs in it."""
+        probing = () if self.probe is None else (self.probe,)
+        return frozenset(each.by for each in (*probing, *self.working, *self.waiting))

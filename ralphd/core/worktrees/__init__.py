@@ -1,0 +1,1 @@
+"""Worktrees of ralphs, and the tasks that they share."""

@@ -1,0 +1,1 @@
+"""Ralphs in worktrees of their own."""

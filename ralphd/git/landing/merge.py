@@ -1,0 +1,168 @@
+"""Make the commits of a landing as objects, without a work tree: merges, reverts, merged task lists (M2).
+
+``refs/ralph/landing/`` keeps them from gc. Nothing that a person sees changes here.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ralphd.core.landing.model import Merged, MergeDone
+from ralphd.core.landing.task_lists import is_task_list, merged_list
+from ralphd.core.text import short_sha
+from ralphd.git.repo import FULL_SHA
+from ralphd.git.rewrite.revert import make_reverts
+from ralphd.git.runner import GitRunner, NotDone, name_list, readable
+
+KEPT_REFS: Final = "refs/ralph/landing/"
+LIST_BYTES: Final = 1 << 20
+_MODE: Final = b"100644"
+
+
+class Conflict(Exception):
+    """The commits do not go together. The text names the files."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToMerge:
+    """A candidate: the commit ``head``, or with ``undoes`` the revert of that commit."""
+
+    id: int
+    name: str
+    head: str
+    undoes: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """The target's commit, and the one to build on: what has landed and waits for a checkout (M3)."""
+
+    tip: str
+    landed: str = ""
+
+
+def merge_batch(git: GitRunner, tip: Tip, wanted: Sequence[ToMerge], *, own_list: str) -> MergeDone:
+    """Merge the candidates onto the tip, one after the other (M5). Raises NotDone.
+
+    One that conflicts with another candidate alone is left for the next batch.
+    """
+    base = _base(git, tip, own_list)
+    head, merged = base, list[Merged]()
+    conflicts: dict[int, str] = {}
+    present: list[int] = []
+    for each in wanted:
+        if not each.undoes and git.commit(each.head) is None:
+            conflicts[each.id] = f"the commit {short_sha(each.head)} is not in the repository any more"
+        elif not each.undoes and is_ancestor(git, each.head, base):
+            present.append(each.id)
+        else:
+            try:
+                head = _with(git, head, each, own_list)
+                merged.append(Merged(each.id, head))
+            except Conflict as why:
+                if head == base or not _goes_alone(git, base, each, own_list):
+                    conflicts[each.id] = str(why)
+    if merged:
+        git.update_refs(f"update {KEPT_REFS}batch {head}")
+    return MergeDone(tip.tip, base, tuple(merged), conflicts, tuple(present))
+
+
+def is_ancestor(git: GitRunner, older: str, newer: str) -> bool:
+    """Whether ``newer`` has ``older``. Raises NotDone where git cannot say."""
+    code, _ = git.run("merge-base", "--is-ancestor", older, newer)
+    if code not in (0, 1):
+        raise NotDone(f"git merge-base ended with {code} for {short_sha(older)}")
+    return code == 0
+
+
+def changed_paths(git: GitRunner, tip: str, head: str) -> tuple[str, ...]:
+    """Return what a candidate changes since it left the target. Raises NotDone."""
+    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--merge-base", tip, head)
+    return tuple(os.fsdecode(name) for name in git.output(*words).split(b"\0") if name)
+
+
+def _base(git: GitRunner, tip: Tip, own_list: str) -> str:
+    """Return the commit that has the target's commits, and those that landed and are not in it yet."""
+    if not tip.landed or is_ancestor(git, tip.landed, tip.tip):
+        return tip.tip
+    if is_ancestor(git, tip.tip, tip.landed):
+        return tip.landed
+    try:
+        return _with(git, tip.tip, ToMerge(0, "ralph/landed", tip.landed), own_list)
+    except Conflict as why:
+        raise NotDone(f"ralph/landed does not merge: {why}; git merge ralph/landed") from why
+
+
+def _goes_alone(git: GitRunner, base: str, each: ToMerge, own_list: str) -> bool:
+    try:
+        return bool(_with(git, base, each, own_list))
+    except Conflict:
+        return False
+
+
+def _with(git: GitRunner, head: str, each: ToMerge, own_list: str) -> str:
+    """Return a commit on top of ``head`` that has a candidate's changes. Raises Conflict, NotDone."""
+    if each.undoes:
+        try:
+            return make_reverts(git, (each.undoes,), head)
+        except NotDone as why:
+            raise Conflict(str(why)) from why
+    tree = _merged_tree(git, head, each.head, own_list)
+    return git.commit_tree(tree, f"Merge branch '{each.name}'\n", head, each.head)
+
+
+def _merged_tree(git: GitRunner, ours: str, theirs: str, own_list: str) -> str:
+    words = ("merge-tree", "--write-tree", "-z", "--no-messages", ours, theirs)
+    code, output = git.run(*words)
+    tree, *entries = output.split(b"\0")
+    name = tree.decode(errors="replace").strip()
+    if code == 0 and FULL_SHA.fullmatch(name):
+        return name
+    if code != 1 or not FULL_SHA.fullmatch(name):
+        raise NotDone(f"git merge-tree ended with {code} (git 2.38 is needed)")
+    return _with_lists(git, name, _stages(entries), own_list)
+
+
+def _stages(entries: Sequence[bytes]) -> dict[bytes, dict[int, tuple[bytes, str]]]:
+    """Read ``MODE SHA STAGE<TAB>PATH``: by path, each side's mode and blob."""
+    sides: dict[bytes, dict[int, tuple[bytes, str]]] = {}
+    for entry in filter(None, entries):
+        about, _, path = entry.partition(b"\t")
+        mode, sha, stage = about.split(b" ")
+        sides.setdefault(path, {})[int(stage)] = (mode, sha.decode())
+    return sides
+
+
+def _with_lists(
+    git: GitRunner, tree: str, sides: Mapping[bytes, Mapping[int, tuple[bytes, str]]], own_list: str
+) -> str:
+    """Return the tree with the task lists merged, if nothing else conflicts. Raises Conflict."""
+    blobs = {path: _merged_blob(git, each) for path, each in sides.items() if _is_list(path, each, own_list)}
+    if left := [path for path in sides if not blobs.get(path)]:
+        raise Conflict(f"conflict in {name_list(left)}")
+    index = git.repository.common / f"ralph-landing-index.{os.getpid()}"
+    env = {"GIT_INDEX_FILE": str(index)}
+    try:
+        git.output("read-tree", tree, env=env)
+        lines = b"".join(b"%b %b\t%b\0" % (_MODE, str(sha).encode(), path) for path, sha in blobs.items())
+        git.output("update-index", "-z", "--index-info", given=lines, env=env)
+        return git.text("write-tree", env=env)
+    finally:
+        index.unlink(missing_ok=True)
+
+
+def _is_list(path: bytes, sides: Mapping[int, tuple[bytes, str]], own_list: str) -> bool:
+    is_whole = set(sides) == {1, 2, 3} and all(mode == _MODE for mode, _ in sides.values())
+    return is_whole and is_task_list(readable(path), own_list)
+
+
+def _merged_blob(git: GitRunner, sides: Mapping[int, tuple[bytes, str]]) -> str | None:
+    try:
+        texts = [git.output("cat-file", "blob", sides[stage][1])[:LIST_BYTES].decode() for stage in (1, 2, 3)]
+    except UnicodeDecodeError:
+        return None
+    if any(len(text.encode()) >= LIST_BYTES for text in texts):
+        return None
+    merged = merged_list(*texts)
+    return None if merged is None else git.text("hash-object", "-w", "--stdin", given=merged.encode())

@@ -1,0 +1,201 @@
+"""Read and move the branch that everything lands on (M3).
+
+With a remote the remote's branch is the target: it moves by a push with a lease, and the local branch follows
+where that changes nobody's work. Without one the local branch moves; where a checkout of it holds work, or
+cannot take the change, ``ralph/landed`` moves instead and the branch follows later. Each act may be repeated.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ralphd import diagnostics
+from ralphd.core.gate.verdict import CarriedOut
+from ralphd.core.landing.model import Hindered, LandingFact, Target, TargetMoved, TargetTaken
+from ralphd.core.text import short_sha
+from ralphd.git import remote
+from ralphd.git.diagnostics import trouble_of
+from ralphd.git.facts import uncommitted
+from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
+from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move
+from ralphd.git.runner import GitRunner, NotDone
+from ralphd.plain_files import open_plain
+
+LANDED: Final = "refs/heads/ralph/landed"
+_FETCHED: Final = f"{KEPT_REFS}remote"
+_LOCAL_URL: Final = re.compile(r"[^/:]+:|[a-z+.-]+://")
+NETWORK_RETRY_S: Final = 60.0
+REASON: Final = "ralph: landed"
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBranch:
+    """The target in one repository. ``work_tree`` is any of its work trees.
+
+    ``busy`` are work trees in which a run lives: they are left alone. ``environment`` is that of
+    the ralphs' owner, whose credentials a push needs.
+    """
+
+    target: Target
+    work_tree: Path
+    busy: Collection[Path] = ()
+    environment: Mapping[str, str] | None = None
+
+    @property
+    def _ref(self) -> str:
+        return HEADS + self.target.branch
+
+    def read(self, git: GitRunner, *, fetches: bool) -> Tip:
+        """Return the target's commit; with ``fetches`` the remote is asked first. Raises NotDone."""
+        if self.target.url:
+            if fetches:
+                self._fetch()
+            ref = _FETCHED
+        else:
+            ref = self._ref
+        if (tip := git.commit(ref)) is None:
+            raise NotDone(f"the branch {self.target.branch} does not exist")
+        landed = None if self.target.url else git.commit(LANDED)
+        return Tip(tip, landed or "")
+
+    def _fetch(self) -> None:
+        words = ("--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
+        if why := remote.fetch(self.work_tree, *words, outside=self.environment):
+            raise NotDone(why)
+
+    def advance(self, git: GitRunner, old: Tip, new: str) -> LandingFact:
+        """Move the target from ``old`` to ``new``, unless that was done. Raises NotDone."""
+        if not is_ancestor(git, old.tip, new):
+            return Hindered(f"{short_sha(new)} does not contain {short_sha(old.tip)}")
+        current = self.read(git, fetches=True)
+        if is_ancestor(git, new, current.tip) or (current.landed and is_ancestor(git, new, current.landed)):
+            return self._moved(git, current, new)
+        if current.tip != old.tip:
+            return TargetTaken()
+        if self.target.url:
+            return self._pushed(git, current, new)
+        if why := self.move_local(git, current.tip, new):
+            zero = "0" * len(new)
+            git.update_refs(f"update {LANDED} {new} {current.landed or zero}", reason=REASON)
+            diagnostics.reach("landing.moved")
+            return TargetMoved(f"on ralph/landed: {why}")
+        diagnostics.reach("landing.moved")
+        return self._moved(git, Tip(new, current.landed), new)
+
+    def _moved(self, git: GitRunner, current: Tip, new: str) -> TargetMoved:
+        if self.target.url:
+            self._follow_remote(git, current.tip)
+        elif current.landed and is_ancestor(git, current.landed, current.tip):
+            with suppress(NotDone):
+                git.update_refs(f"delete {LANDED} {current.landed}")
+        elif not is_ancestor(git, new, current.tip):
+            return TargetMoved("on ralph/landed")
+        return TargetMoved()
+
+    def _pushed(self, git: GitRunner, current: Tip, new: str) -> LandingFact:
+        words = (f"--force-with-lease={self._ref}:{current.tip}", "--", self.target.url, f"{new}:{self._ref}")
+        why = remote.push_commit(self.work_tree, *words, outside=self.environment)
+        diagnostics.reach("landing.moved")
+        if not why:
+            self._follow_remote(git, new)
+            return TargetMoved()
+        again = self.read(git, fetches=True)
+        if is_ancestor(git, new, again.tip):
+            return self._moved(git, again, new)
+        return TargetTaken() if again.tip != current.tip else Hindered(f"not pushed: {why}", NETWORK_RETRY_S)
+
+    def _follow_remote(self, git: GitRunner, tip: str) -> None:
+        """Have the local branches follow the remote's where nobody's work changes."""
+        tracking = f"refs/remotes/{self.target.remote}/{self.target.branch}"
+        with suppress(NotDone):
+            if (seen := git.commit(tracking)) is not None and is_ancestor(git, seen, tip):
+                git.update_refs(f"update {tracking} {tip} {seen}", reason=REASON)
+        local = git.commit(self._ref)
+        if local is not None and local != tip and is_ancestor(git, local, tip):
+            self.move_local(git, local, tip)
+
+    def follow(self, git: GitRunner) -> bool:
+        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3)."""
+        tip = self.read(git, fetches=False)
+        if not tip.landed:
+            return False
+        if not is_ancestor(git, tip.landed, tip.tip) and (
+            not is_ancestor(git, tip.tip, tip.landed) or self.move_local(git, tip.tip, tip.landed)
+        ):
+            return False
+        git.update_refs(f"delete {LANDED} {tip.landed}")
+        return True
+
+    def move_local(self, git: GitRunner, old: str, new: str) -> str:
+        """Move the local branch forward. Return why it is left as it is; empty if it moved."""
+        if self._is_half_done(git):
+            return f"a rebase of {self.target.branch} is under way"
+        places = self._checkouts(git)
+        if not places:
+            try:
+                git.update_refs(f"update {self._ref} {new} {old}", reason=REASON)
+            except NotDone as why:
+                return str(why)
+            return ""
+        if len(places) > 1:
+            return f"{self.target.branch} is checked out in {len(places)} places"
+        return self._move_checkout(places[0], old, new)
+
+    def _move_checkout(self, place: Path, old: str, new: str) -> str:
+        if place in self.busy:
+            return f"a ralph works in {place}"
+
+        def act(git: GitRunner) -> str:
+            dirty = uncommitted(git)
+            if trouble := trouble_of(git, dirty.unmerged):
+                raise NotDone(trouble)
+            if dirty.names:
+                raise NotDone("there are changes that are not committed")
+            move(git, Move(self._ref, old, new, f"merge {short_sha(new)}: Fast-forward"))
+            return new
+
+        done = carry_out(place, act)
+        return "" if isinstance(done, CarriedOut) else f"{place}: {done.why}"
+
+    def _checkouts(self, git: GitRunner) -> list[Path]:
+        """Return the work trees that have the branch checked out. Raises NotDone."""
+        places, place = [], None
+        for line in git.output("worktree", "list", "--porcelain", "-z").split(b"\0"):
+            key, _, value = line.partition(b" ")
+            if key == b"worktree":
+                place = Path(value.decode(errors="surrogateescape"))
+            elif key == b"branch" and place is not None and value.decode(errors="replace") == self._ref:
+                places.append(place)
+        return places
+
+    def _is_half_done(self, git: GitRunner) -> bool:
+        common = git.repository.common
+        heads = (
+            git_directory / kind / "head-name"
+            for git_directory in (common, *common.glob("worktrees/*"))
+            for kind in ("rebase-merge", "rebase-apply")
+        )
+        return any(_text(each) == self._ref for each in heads)
+
+
+def _text(path: Path) -> str:
+    with suppress(OSError), open_plain(path) as file:
+        return file.read(4096).decode(errors="replace").strip()
+    return ""
+
+
+def find_target(work_tree: Path, branch: str) -> Target:
+    """Return the target as the repository has it, its remote pinned by its URL. Raises NotDone."""
+    git = GitRunner(work_tree)
+    name = git.line("config", "--get", f"branch.{branch}.remote") or "origin"
+    has_remote = git.commit(f"refs/remotes/{name}/{branch}") is not None
+    url = git.line("remote", "get-url", "--push", name) if has_remote and name != "." else None
+    if url is None:
+        return Target(branch)
+    url = url.partition("\n")[0]
+    if not (_LOCAL_URL.match(url) or url.startswith("/")):
+        url = str((git.top / url).resolve())
+    return Target(branch, name, url)

@@ -1,0 +1,253 @@
+"""Make, examine and remove worktrees: git's part of running several ralphs on one repository (W1 to W5).
+
+Each step finds out what an earlier, killed one has left, and continues there. No program of the repository
+runs: what needs one (LFS, submodules) is refused before anything is made. Nothing is removed by force unless
+all of it is saved under a ref.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ralphd.core.worktrees.rules import Worktree, WorktreeFacts
+from ralphd.diagnostics import reach
+from ralphd.errors import RalphdError, UsageError, WrongState
+from ralphd.git.diagnostics import unfinished
+from ralphd.git.locks import remove_own_lock, wait_for_lock
+from ralphd.git.repo import Repository
+from ralphd.git.runner import GitRunner, NotDone, readable, ref_name
+from ralphd.git.vault import size_of
+from ralphd.plain_files import read_plain
+
+LIMIT_S: Final = 600.0
+LOOK_LIMIT_S: Final = 20.0
+KEPT_REFS: Final = "refs/ralph/trees/"
+_SETTINGS: Final = ("checkout.workers=0", "core.splitIndex=false", "core.untrackedCache=false")
+_POINTER_BYTES: Final = 8192
+_RESTORING: Final = "ralphd-restoring"
+"""There as long as the files of a worktree that was deleted are not all back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorktreeSource:
+    """The work tree that a worktree is made from. ``branch`` is empty for a detached HEAD."""
+
+    top: Path
+    common: Path
+    inside: str
+    branch: str
+    start: str
+
+    @property
+    def name(self) -> str:
+        """The repository's name: that of its main work tree, or of a bare repository without ``.git``."""
+        return (self.common.parent if self.common.name == ".git" else self.common).name.removesuffix(".git")
+
+
+def source_of(directory: Path, start: str | None) -> WorktreeSource:
+    """Return from where worktrees are made; ``start`` is a revision, None: HEAD (W1).
+
+    Raise RalphdError for what cannot have one (W5), NotDone where git fails.
+    """
+    if Repository.find(directory) is None:
+        raise UsageError(
+            f"{directory} has no worktrees: it is not in a git repository", mend=f"git -C {directory} init"
+        )
+    git = GitRunner(directory, limit_s=LOOK_LIMIT_S)
+    commit = git.commit(start or "HEAD")
+    if commit is None:
+        mend = "git log --all --oneline" if start else f"make a first commit in {git.top}"
+        raise UsageError(f"{start or 'HEAD'} is not a commit of {git.top}", mend=mend)
+    if git.output("ls-tree", commit, ".gitmodules"):
+        raise _unfit(git, "it has submodules, which a new worktree lacks")
+    if git.filters:
+        names = git.output("ls-tree", "-r", "-z", "--name-only", commit).split(b"\0")
+        if found := git.filtered([name for name in names if name]):
+            name, driver = next(iter(found.items()))
+            why = f"{readable(name)} needs the filter {readable(driver)}, which ralphd does not run"
+            raise _unfit(git, why)
+    branch = (git.branch() or "").removeprefix("refs/heads/")
+    inside = directory.resolve().relative_to(git.top)
+    return WorktreeSource(git.top, git.repository.common.resolve(), str(inside), branch, commit)
+
+
+def _unfit(git: GitRunner, why: str) -> UsageError:
+    return UsageError(
+        f"{git.top} cannot have worktrees of ralphd",
+        why=why,
+        mend=f"use a clone: git clone {git.top} ../{git.top.name}-2",
+    )
+
+
+def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Path) -> bool:
+    """Return whether the branch exists. Raise RalphdError where it cannot be that of a new worktree."""
+    git, ref = GitRunner(source.top, limit_s=LOOK_LIMIT_S), f"refs/heads/{branch}"
+    if git.run("check-ref-format", ref)[0] != 0:
+        raise UsageError(f"{branch!r} is not a name for a branch", mend="--branch NAME")
+    outer = branch.partition("/")[0]
+    if outer != branch and git.ref(f"refs/heads/{outer}"):
+        why = f"git cannot have {branch} beside the branch {outer}"
+        raise UsageError(f"the branch {branch} cannot be made", why=why, mend="--branch NAME")
+    if (known := git.commit(ref)) is None:
+        return False
+    blocks = git.text("worktree", "list", "--porcelain").split("\n\n")
+    used = next((block.partition("\n")[0] for block in blocks if f"branch {ref}" in block.split("\n")), "")
+    if used and used != f"worktree {path}":
+        raise WrongState(
+            f"the branch {branch} is checked out in {used.removeprefix('worktree ')}",
+            why="two worktrees cannot share a branch",
+            mend="--branch NAME",
+        )
+    if start is not None and known != source.start:
+        why = f"it is at {known[:7]}, not at {start}"
+        raise WrongState(f"the branch {branch} exists", why=why, mend="leave out --from, or --branch NAME")
+    return True
+
+
+def make(tree: Worktree) -> None:
+    """Make a worktree, or what is missing of it, with its lock (W1, W2, W7). Can be repeated at any point.
+
+    A worktree that was deleted gets the files of its index, and none that is there is changed. Raise NotDone,
+    OSError, RalphdError.
+    """
+    path, ref = Path(tree.path), f"refs/heads/{tree.branch}"
+    git = GitRunner(Path(tree.source), limit_s=LIMIT_S, settings=_SETTINGS)
+    if git.commit(ref) is None:
+        if tree.stage != "making" or tree.has_branch:
+            mend = f"ralphctl vault restore {tree.source}, or git -C {tree.source} branch {tree.branch} SHA"
+            raise WrongState(f"the branch {tree.branch} of {tree.name} is gone", mend=mend)
+        git.update_refs(f"create {ref} {tree.start}", reason=tree.reason)
+    reach("worktree.branch_made")
+    own = _own_directory(tree)
+    is_new = own is None or (tree.stage == "making" and not (own / "index").exists())
+    if own is None:
+        if path.exists() and any(path.iterdir()):
+            raise WrongState(f"{path} is in the way of a worktree", mend=f"mv {path} {path}.old")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        words = ("worktree", "add", "--no-checkout", "--lock", "--reason", tree.reason)
+        git.output(*words, str(path), tree.branch)
+    elif not (path / ".git").exists():
+        path.mkdir(parents=True, exist_ok=True)
+        (own / _RESTORING).touch()
+        (path / ".git").write_text(f"gitdir: {own}\n")
+    reach("worktree.added")
+    if own is not None and not (own / "locked").exists():
+        git.output("worktree", "lock", "--reason", tree.reason, str(path))
+    _fill(path, is_new=is_new)
+
+
+def _fill(path: Path, *, is_new: bool) -> None:
+    git = GitRunner(path, limit_s=LIMIT_S, settings=_SETTINGS)
+    if is_new:  # without an index nothing in it is anybody's work
+        wait_for_lock(git.repository)
+        remove_own_lock(git.repository, path)
+        git.output("reset", "--hard", "--quiet")
+    elif (mark := git.repository.git / _RESTORING).exists():
+        if missing := git.output("ls-files", "-z", "--deleted"):
+            git.output("checkout-index", "--quiet", "-z", "--stdin", given=missing)
+        mark.unlink()
+
+
+def _own_directory(tree: Worktree) -> Path | None:
+    """Return the directory that git keeps for the worktree, whether that is there or not."""
+    for pointer in sorted(Path(tree.repository).glob("worktrees/*/gitdir")):
+        with suppress(OSError):
+            if os.fsdecode(read_plain(pointer, _POINTER_BYTES)).strip() == f"{tree.path}/.git":
+                return pointer.parent
+    return None
+
+
+def facts_of(tree: Worktree) -> WorktreeFacts:
+    """Return what git and the disk know of a worktree. Raise NotDone where git fails or is slow."""
+    is_there = (Path(tree.path) / ".git").exists()
+    git = GitRunner(Path(tree.path if is_there else tree.source), limit_s=LOOK_LIMIT_S)
+    tips = [sha for name in _heads(tree, is_there=is_there) if (sha := git.commit(name))]
+    target = f"refs/heads/{tree.target}" if tree.target else ""
+    known = [name for name in (target, "refs/heads/ralph/landed") if name and git.commit(name)]
+    unlanded, ahead, behind = 0, 0, 0
+    if tips:
+        unlanded = int(git.text("rev-list", "--count", *tips, "--not", "--remotes", *known))
+    if tips and target in known:
+        counts = git.text("rev-list", "--left-right", "--count", f"{target}...{tips[0]}").split()
+        behind, ahead = map(int, counts)
+    if not is_there:
+        return WorktreeFacts(False, ahead=ahead, behind=behind, unlanded=unlanded)
+    dirty = tuple(readable(entry[3:]) for entry in git.status())
+    doing = next((line for line, _ in unfinished(git.repository)), "")
+    return WorktreeFacts(True, size_of(Path(tree.path)), dirty, doing, ahead, behind, unlanded)
+
+
+def _heads(tree: Worktree, *, is_there: bool) -> Iterator[str]:
+    yield f"refs/heads/{tree.branch}"
+    if is_there:
+        yield "HEAD"  # detached, it may have commits of its own
+
+
+def keep(tree: Worktree, scratch: Path) -> str:
+    """Save commits and files of a worktree, ignored ones excepted, under a ref, and return the ref (W4)."""
+    git = GitRunner(Path(tree.path), limit_s=LIMIT_S, settings=_SETTINGS)
+    heads = dict.fromkeys(sha for name in ("HEAD", f"refs/heads/{tree.branch}") if (sha := git.commit(name)))
+    saved = git.commit_tree(_whole(git, scratch), f"worktree {tree.name}\n", *heads)
+    ref = next(ref for ref in _free_refs(tree.name) if git.ref(ref) is None)
+    git.update_refs(f"create {ref} {saved}", reason=tree.reason)
+    return ref
+
+
+def _free_refs(name: str) -> Iterator[str]:
+    yield f"{KEPT_REFS}{ref_name(name)}"
+    yield from (f"{KEPT_REFS}{ref_name(name)}-{number}" for number in range(2, 10_000))
+
+
+def _whole(git: GitRunner, scratch: Path) -> str:
+    """Write a tree of all files that are not ignored, and return its sha; the index stays as it is."""
+    with tempfile.TemporaryDirectory("", "worktree-", scratch) as folder:
+        index = Path(folder) / "index"
+        git.copy_index(index)
+        variables = {"GIT_INDEX_FILE": str(index)}
+        git.output("add", "--all", "--", ".", env=variables)
+        return git.text("write-tree", env=variables)
+
+
+def remove(tree: Worktree, *, kept_as: str = "", scratch: Path | None = None) -> None:
+    """Remove a worktree that has nothing of its own, or that is whole under ``kept_as`` (W4).
+
+    Its branch goes too if ralphd made it. Git refuses once more what is not committed. Raise NotDone.
+    """
+    git = GitRunner(Path(tree.source), limit_s=LIMIT_S)
+    own, path = _own_directory(tree), Path(tree.path)
+    force: tuple[str, ...] = ()
+    if kept_as and scratch is not None and path.exists():
+        inner = GitRunner(path, limit_s=LIMIT_S, settings=_SETTINGS)
+        if _whole(inner, scratch) != inner.line("rev-parse", f"{kept_as}^{{tree}}"):
+            raise NotDone(f"files changed since they were saved as {kept_as}")
+        force = ("--force",)
+    tip = git.commit(f"refs/heads/{tree.branch}")
+    if own is not None:
+        if (own / "locked").exists():
+            git.output("worktree", "unlock", str(path))
+        reach("worktree.unlocked")
+        try:
+            git.output("worktree", "remove", *force, str(path))
+        except NotDone:
+            if own.exists():
+                git.run("worktree", "lock", "--reason", tree.reason, str(path))
+            raise
+    reach("worktree.removed")
+    if tip is not None and not tree.has_branch:
+        git.update_refs(f"delete refs/heads/{tree.branch} {tip}", reason=tree.reason)
+
+
+def unlock(tree: Worktree) -> None:
+    """Unlock a worktree whose ralph is removed (W2). Raise NotDone."""
+    own = _own_directory(tree)
+    if own is not None and (own / "locked").exists():
+        GitRunner(Path(tree.source), limit_s=LOOK_LIMIT_S).output("worktree", "unlock", tree.path)
+
+
+def not_made(why: NotDone | OSError, name: str) -> RalphdError:
+    """Return the error for a worktree that git did not make or remove."""
+    return WrongState(f"the worktree of {name} is as it was", why=str(why))

@@ -1,0 +1,159 @@
+"""``quota/ACCOUNT.json``: the quota clocks, shared by every loop of the host with or without a daemon (Q2).
+
+A change reads, decides and writes under a lock of the account, so that of many ralphs one becomes the probe.
+Each loop holds a lock file of its own while it lives: a ralph that was killed frees its slot with it.
+"""
+
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ralphd.core.quota.model import QuotaClock
+from ralphd.errors import RalphdError
+from ralphd.plain_files import open_plain
+from ralphd.store.codec import Codec, load_file, peek_file
+from ralphd.store.files import (
+    Broken,
+    Lock,
+    as_json,
+    make_private_directory,
+    remove_leftovers,
+    write_whole,
+)
+
+QUOTA_DIRECTORY: Final = "quota"
+QUOTA_VERSION: Final = 1
+MEMBERS: Final = "ralphs"
+MOST_ACCOUNTS: Final = 200
+_MEMBER: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
+_FILE: Final = re.compile(r"[a-z0-9][a-z0-9@_-]{0,120}")
+_OF_BUILD: Final = re.compile(r".+-[0-9a-f]{8,64}")
+_CLOCK: Final = Codec[QuotaClock](
+    QuotaClock, moments=("until", "since", "seen_at", "resets_at", "first_at", "opened_at"), most_chars=300
+)
+
+T = TypeVar("T")
+
+
+def quota_directory(state_directory: Path) -> Path:
+    """Return the directory of the clocks; a ``ralphctl build`` shares that of the state it lies in."""
+    state = state_directory
+    if state.parent.name == "build" and _OF_BUILD.fullmatch(state.name):
+        state = state.parents[1]
+    return state / QUOTA_DIRECTORY
+
+
+class QuotaFiles:
+    """The clocks of all accounts, to read. All methods block and change nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def peek(self, account: str) -> QuotaClock:
+        """Return the clock of an account, without ralphs that have died; an open one for a damaged file."""
+        stored = peek_file(self._path(account), QUOTA_VERSION, _CLOCK.load)
+        clock = QuotaClock(account) if stored is None or stored.account != account else stored
+        return clock.without(self.dead(clock.users()))
+
+    def clocks(self) -> list[QuotaClock]:
+        """Return all clocks, by name."""
+        with suppress(OSError):
+            names = sorted(path.stem for path in self.directory.glob("*.json"))
+            return [self.peek(name) for name in names[:MOST_ACCOUNTS] if _FILE.fullmatch(name)]
+        return []
+
+    def signature(self) -> tuple[tuple[str, int, int], ...]:
+        """Return what changes whenever a clock is written."""
+        found = []
+        with suppress(OSError):
+            for entry in os.scandir(self.directory):
+                if entry.name.endswith(".json"):
+                    about = entry.stat(follow_symlinks=False)
+                    found.append((entry.name, about.st_ino, about.st_mtime_ns))
+        return tuple(sorted(found))
+
+    def dead(self, users: Iterable[str]) -> frozenset[str]:
+        """Return those whose process is gone: the kernel has freed the locks of their files."""
+        return frozenset(each for each in users if not self._is_alive(each))
+
+    def _is_alive(self, user: str, *, sweeps: bool = False) -> bool:
+        if not _MEMBER.fullmatch(user):
+            return False
+        try:
+            with open_plain(self.directory / MEMBERS / user) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if sweeps:  # while it is locked: its name may be taken by a loop that starts
+                    (self.directory / MEMBERS / user).unlink(missing_ok=True)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def _path(self, account: str) -> Path:
+        return self.directory / f"{account}.json"
+
+
+class QuotaMember(QuotaFiles):
+    """One loop among the users of the clocks. ``by`` is its name in them."""
+
+    def __init__(self, directory: Path, by: str) -> None:
+        super().__init__(directory)
+        self.by = by
+        self._lock: Lock | None = None
+
+    def change(self, account: str, decide: Callable[[QuotaClock], tuple[QuotaClock, T]]) -> T:
+        """Replace a clock by what ``decide`` makes of it, under the lock of the account.
+
+        Raises FAULTS (a full disk, a lock that is held, a file of a newer version); nothing is changed then.
+        """
+        self._join()
+        with self._locked(account):
+            path = self._path(account)
+            remove_leftovers(self.directory, of=(path.name,))
+            try:
+                stored = load_file(path, QUOTA_VERSION, _CLOCK.load)
+            except Broken:  # it was set aside: a lost clock costs one call
+                stored = None
+            before = QuotaClock(account) if stored is None or stored.account != account else stored
+            after, answer = decide(before.without(self.dead(before.users())))
+            if after != before:
+                write_whole(path, as_json({"version": QUOTA_VERSION, **_CLOCK.dump(after)}))
+            return answer
+
+    def leave(self) -> None:
+        """Free the slots of this loop."""
+        if self._lock is not None:
+            with suppress(OSError):
+                self._lock.path.unlink()
+            self._lock.release()
+            self._lock = None
+
+    def _is_alive(self, user: str, *, sweeps: bool = False) -> bool:
+        return user == self.by or super()._is_alive(user, sweeps=sweeps)
+
+    def _join(self) -> None:
+        if self._lock is not None and self._lock.in_place():
+            return
+        self._lock = None
+        make_private_directory(self.directory / MEMBERS)
+        with suppress(OSError):
+            for path in (self.directory / MEMBERS).iterdir():
+                self._is_alive(path.name, sweeps=True)
+        self._lock = Lock.acquire_soon(self.directory / MEMBERS / self.by)
+
+    @contextmanager
+    def _locked(self, account: str) -> Iterator[None]:
+        lock = Lock.acquire_soon(self.directory / f"{account}.lock")
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+FAULTS: Final = (OSError, RalphdError)
+"""What a change may raise; a loop then works without the clock."""

@@ -1,0 +1,305 @@
+"""The landing queue lands what is green, once, and loses nothing (M1, M2, M4, M5)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from ralphd.core.gate.verdict import Result
+from ralphd.core.landing.model import (
+    BatchTested,
+    Doing,
+    Hindered,
+    LandingCandidate,
+    LandingPolicy,
+    LandingQueue,
+    Merged,
+    MergeDone,
+    Standing,
+    Target,
+    TargetMoved,
+    TargetTaken,
+)
+from ralphd.core.landing.step import admit, begin, is_due, needs_person, step, unblocked
+from ralphd.core.landing.views import calls_person, queue_view, task_text
+from ralphd.errors import WrongState
+from ralphd.store.shared.landing import LandingFiles
+
+EMPTY = LandingQueue("/repo/.git", "/repo", Target("main"), green="tip")
+POLICY = LandingPolicy(test_retries=0, max_tries=3)
+
+
+def wanted(name: str, head: str = "") -> LandingCandidate:
+    return LandingCandidate(0, name, f"refs/heads/ralph/{name}", head or name, 1.0)
+
+
+def of(*names: str) -> LandingQueue:
+    queue = EMPTY
+    for name in names:
+        queue = admit(queue, wanted(name))
+    return queue
+
+
+class World:
+    """Git and tests of a queue: which branches are red, which conflict with the target."""
+
+    def __init__(self, *red: str, conflicting: tuple[str, ...] = ()) -> None:
+        self.red, self.conflicting = set(red), set(conflicting)
+        self.target = ["tip"]
+        self.tests = 0
+
+    def result(self, queue: LandingQueue) -> MergeDone | BatchTested | TargetMoved:
+        batch = queue.batch
+        assert batch is not None
+        match batch.doing:
+            case Doing.MERGING:
+                names = {id: queue.candidate(id).ralph for id in batch.ids}
+                good = [id for id in batch.ids if names[id] not in self.conflicting]
+                merged = tuple(
+                    Merged(id, f"{self.target[-1]}+{'+'.join(names[i] for i in good[: at + 1])}")
+                    for at, id in enumerate(good)
+                )
+                bad = {id: "conflict in f" for id in batch.ids if id not in good}
+                return MergeDone(self.target[-1], self.target[-1], merged, bad)
+            case Doing.TESTING | Doing.BASELINE:
+                self.tests += 1
+                is_red = bool(set(batch.commit.split("+")) & self.red)
+                return BatchTested(Result.RED if is_red else Result.GREEN, "the log" if is_red else "")
+            case Doing.MOVING:
+                self.target.append(batch.commit)
+                return TargetMoved()
+
+    def run(self, queue: LandingQueue) -> LandingQueue:
+        while (queue := begin(queue)).batch is not None:
+            queue = step(queue, self.result(queue), POLICY, 2.0)
+        return queue
+
+
+def states(queue: LandingQueue) -> dict[str, str]:
+    return {each.ralph: each.standing.value for each in queue.candidates}
+
+
+def test_eight_green_candidates_cost_one_test_run() -> None:
+    world = World()
+    queue = world.run(of(*"abcdefgh"))
+    assert set(states(queue).values()) == {"landed"}
+    assert world.tests == 1
+    assert world.target == ["tip", "tip+a+b+c+d+e+f+g+h"]
+
+
+def test_the_red_one_of_eight_is_found_by_halves() -> None:
+    world = World("f")
+    queue = world.run(of(*"abcdefgh"))
+    assert states(queue) == dict.fromkeys("abcdegh", "landed") | {"f": "refused"}
+    refused = queue.standing(Standing.REFUSED)[0]
+    assert (refused.why, refused.tail, refused.tries) == (
+        "the tests fail on top of tip+a+b",
+        "the log",
+        1,
+    ) or (refused.why.startswith("the tests fail on top of") and refused.tail == "the log")
+    assert world.tests <= 7
+
+
+def test_a_conflict_leaves_the_others() -> None:
+    queue = World(conflicting=("b",)).run(of("a", "b", "c"))
+    assert states(queue) == {"a": "landed", "b": "refused", "c": "landed"}
+    assert queue.candidate(2).why == "conflict in f"
+
+
+def test_red_tests_of_the_target_blame_nobody() -> None:
+    world = World("tip")
+    queue = world.run(replace(of("a", "b"), green=""))
+    assert states(queue) == {"a": "queued", "b": "queued"}
+    assert queue.blocked == "the tests fail on the target itself, at tip: nothing lands until they pass"
+    assert not is_due(queue, 9.0, "tip")
+    assert is_due(queue, 9.0, "other")
+    world.red.clear()
+    assert set(states(world.run(unblocked(queue))).values()) == {"landed"}
+
+
+def test_a_flaky_test_is_run_again() -> None:
+    queue = step(begin(of("a")), World().result(begin(of("a"))), POLICY, 2.0)
+    policy = replace(POLICY, test_retries=1)
+    again = step(queue, BatchTested(Result.RED, "log"), policy, 2.0)
+    assert again.batch is not None
+    assert again.batch.doing is Doing.TESTING
+    green = step(again, BatchTested(Result.GREEN), policy, 2.0)
+    assert green.batch is not None
+    assert green.batch.doing is Doing.MOVING
+
+
+def test_tests_that_were_ended_from_outside_prove_nothing() -> None:
+    queue = begin(of("a"))
+    queue = step(queue, World().result(queue), POLICY, 2.0)
+    queue = step(queue, BatchTested(Result.ENDED), POLICY, 2.0)
+    assert queue.batch is not None
+    queue = step(queue, BatchTested(Result.ENDED), POLICY, 2.0)
+    assert (queue.batch, states(queue)) == (None, {"a": "queued"})
+    assert "ended from outside" in queue.blocked
+
+
+def test_somebody_elses_push_has_all_tested_again() -> None:
+    queue = begin(of("a"))
+    for fact in (World().result(queue), BatchTested(Result.GREEN), TargetTaken()):
+        queue = step(queue, fact, POLICY, 2.0)
+    assert queue.batch is not None
+    assert (queue.batch.doing, queue.batch.ids, queue.batch.merged) == (Doing.MERGING, (1,), ())
+
+
+def test_what_is_in_the_way_is_tried_again_later() -> None:
+    queue = step(begin(of("a")), Hindered("no network", 60.0), POLICY, 2.0)
+    assert begin(queue).batch is None
+    assert not is_due(queue, 61.0, "")
+    assert is_due(queue, 62.0, "")
+
+
+def test_the_third_refusal_calls_a_person() -> None:
+    world, queue = World("a"), EMPTY
+    for number in (1, 2, 3):
+        queue = world.run(admit(queue, wanted("a", f"head{number}")))
+        assert calls_person(queue.candidates[-1], POLICY) is (number == 3)
+    world.red.clear()
+    queue = world.run(admit(queue, wanted("a", "good")))
+    assert admit(queue, wanted("a", "more")).candidates[-1].tries == 0
+
+
+def test_a_new_request_replaces_the_one_that_waits() -> None:
+    queue = admit(EMPTY, wanted("a", "old"), waits_for="you decide")
+    assert queue.standing(Standing.WAITING)[0].why == "you decide"
+    queue = admit(queue, wanted("a", "new"))
+    assert [(each.id, each.head) for each in queue.candidates] == [(2, "new")]
+
+
+def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ralphd.core.landing.step.MOST_OPEN", 2)
+    with pytest.raises(WrongState, match="2 branches wait"):
+        of("a", "b", "c")
+
+
+def test_what_decides_how_code_is_judged_needs_a_person() -> None:
+    assert needs_person(["src/a.py", "docs/x.md"], ()) == ""
+    assert "ralph.toml" in needs_person(["ralph.toml"], ())
+    assert ".github/workflows/ci.yml" in needs_person([".github/workflows/ci.yml"], ())
+    assert "sub/PROMPT.md" in needs_person(["sub/PROMPT.md"], ())
+    assert "tests/test_a.py" in needs_person(["tests/test_a.py"], ("test_*.py",))
+
+
+def test_a_task_is_one_short_line() -> None:
+    candidate = replace(wanted("a"), id=7, why="conflict in " + "x" * 500)
+    text = task_text(candidate, "main")
+    assert text.startswith("Landing 7: ralph/a does not land on main: conflict in xxx")
+    assert len(text) <= 200
+
+
+class Landings(RuleBasedStateMachine):
+    """Any order of requests, results, crashes and pushes of others, against what the target holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = EMPTY
+        self.asked = 0
+        self.red: set[str] = set()
+        self.target: list[str] = ["tip"]
+        self.tested: set[str] = {"tip"}
+        self.landed: list[str] = []
+
+    @rule(is_red=st.booleans())
+    def a_ralph_asks(self, is_red: bool) -> None:
+        self.asked += 1
+        name = f"r{self.asked}"
+        self.red |= {name} if is_red else set()
+        self.queue = admit(self.queue, wanted(name))
+
+    @rule()
+    def the_daemon_looks(self) -> None:
+        self.queue = begin(unblocked(self.queue))
+
+    @rule()
+    def the_daemon_dies(self) -> None:
+        """What is on disk is all that the next daemon has."""
+        from ralphd.store.shared.landing import _QUEUE
+
+        self.queue = _QUEUE.load(_QUEUE.dump(self.queue))
+
+    @rule()
+    def somebody_pushes(self) -> None:
+        self.target.append(f"{self.target[-1]}.p")
+
+    @precondition(lambda self: self.queue.batch is not None)
+    @rule(kind=st.sampled_from(["done", "done", "done", "ended", "hindered"]), flaky=st.booleans())
+    def the_step_ends(self, kind: str, flaky: bool) -> None:
+        batch, tip = self.queue.batch, self.target[-1]
+        assert batch is not None
+        fact: object = Hindered("no network", 1.0)
+        if kind == "hindered":
+            pass
+        elif batch.doing is Doing.MERGING:
+            names = [self.queue.candidate(id).ralph for id in batch.ids]
+            merged = tuple(
+                Merged(id, f"{tip}+{'+'.join(names[: at + 1])}") for at, id in enumerate(batch.ids)
+            )
+            fact = MergeDone(tip, tip, merged)
+        elif batch.doing is not Doing.MOVING:
+            parts = set(batch.commit.replace(".p", "").split("+"))
+            result = Result.RED if parts & self.red and not flaky else Result.GREEN
+            result = Result.ENDED if kind == "ended" else result
+            if result is Result.GREEN:
+                self.tested.add(batch.commit)
+            fact = BatchTested(result)
+        elif batch.commit in self.target:  # a daemon died after the push
+            fact = TargetMoved()
+        elif batch.tip != tip:
+            fact = TargetTaken()
+        else:
+            assert batch.commit in self.tested  # nothing untested is ever pushed
+            self.target.append(batch.commit)
+            self.landed += [self.queue.candidate(id).ralph for id in batch.ids]
+            fact = TargetMoved()
+        self.queue = step(self.queue, fact, POLICY, 2.0)  # type: ignore[arg-type]
+
+    @precondition(lambda self: self.queue.batch is not None and self.queue.batch.doing is Doing.MOVING)
+    @rule()
+    def the_daemon_dies_after_the_push(self) -> None:
+        batch = self.queue.batch
+        assert batch is not None
+        if batch.commit not in self.target and batch.tip == self.target[-1]:
+            assert batch.commit in self.tested
+            self.target.append(batch.commit)
+            self.landed += [self.queue.candidate(id).ralph for id in batch.ids]
+
+    @invariant()
+    def nothing_lands_twice(self) -> None:
+        assert len(self.landed) == len(set(self.landed))
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        names = {each.ralph for each in self.queue.candidates}
+        assert names == {f"r{number + 1}" for number in range(self.asked)}
+        landed = {each.ralph for each in self.queue.standing(Standing.LANDED)}
+        assert landed <= set(self.landed)
+        queue_view(self.queue, POLICY)
+
+    @invariant()
+    def the_batch_waits_in_the_queue(self) -> None:
+        batch = self.queue.batch
+        for id in batch.ids if batch else ():
+            assert self.queue.candidate(id).standing is Standing.QUEUED
+
+
+Landings.TestCase.settings = settings(stateful_step_count=40)
+TestLandings = Landings.TestCase
+
+
+def test_a_queue_reads_as_it_was_written(tmp_path: object) -> None:
+    from pathlib import Path
+
+    files = LandingFiles.of(Path(str(tmp_path)), Path("/repo/.git"))
+    files.create()
+    assert files.load() is None
+    queue = begin(of("a", "b"))
+    queue = step(queue, World().result(queue), POLICY, 2.0)
+    files.save(queue)
+    assert files.load() == queue
+    assert files.queue_file.stat().st_mode & 0o777 == 0o600

@@ -1,0 +1,98 @@
+"""An attempt that its account does not permit: another agent continues, or the loop waits (Q2, Q3, Q6)."""
+
+from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.model import (
+    AccountFreed,
+    Attempting,
+    EndLoop,
+    HeldBack,
+    LoopPolicy,
+    LoopState,
+    PauseAsked,
+    PauseReason,
+    ReportAgentOut,
+    Resting,
+    SaveCheckpoint,
+)
+from tests.core.loop.scenes import START, TWO, Play, reset_in
+
+WHY = "account work: usage limit (met by web)"
+PAUSES = LoopPolicy(pause_when_exhausted=True, jitter=0.0)
+
+
+def held(play: Play, lasts_s: float = 500.0, *, brief: bool = False) -> None:
+    play.feed(HeldBack(play.now, play.now + lasts_s, WHY, brief))
+
+
+def test_the_next_agent_continues_at_once() -> None:
+    play = Play("A", policy=TWO)
+    held(play)
+    assert (play.agent, play.attempt.iteration.attempt, play.loop.ledger["A"].attempts) == ("codex", 1, 1)
+    assert play.ordered(ReportAgentOut) == [ReportAgentOut("claude", WHY, START + 500.0)]
+
+
+def test_without_another_agent_it_waits_as_for_its_own_limit() -> None:
+    play = Play("A")
+    held(play)
+    assert isinstance(play.loop.stage, Resting)
+    assert (play.wait_s, play.loop.stage.reason) == (500.0, PauseReason.USAGE_LIMIT)
+    [saved] = play.ordered(SaveCheckpoint)
+    assert (saved.reason, saved.resume_at, saved.why) == (
+        PauseReason.USAGE_LIMIT,
+        START + 500.0,
+        f"claude: {WHY}",
+    )
+    assert (play.loop.memory.in_flight, play.loop.ledger["A"].attempts, play.failures("A")) == (None, 0, 0)
+    play.wakes()
+    assert (play.agent, play.attempt.iteration.attempt) == ("claude", 1)
+
+
+def test_a_freed_account_ends_the_wait_early() -> None:
+    play = Play("A")
+    held(play)
+    play.now += 3.0
+    play.feed(AccountFreed(play.now, "claude"))
+    assert isinstance(play.loop.stage, Attempting)
+
+
+def test_a_freed_account_does_not_end_another_wait() -> None:
+    play = Play("A")
+    play.fails(FailureKind.RATE_LIMIT, reset=reset_in(50.0, START))
+    stage = play.loop.stage
+    play.feed(AccountFreed(play.now, "claude"))
+    assert play.loop.stage == stage
+
+
+def test_a_loop_that_pauses_does_so_for_a_limit_and_not_for_a_slot() -> None:
+    play = Play("A", policy=PAUSES)
+    held(play, brief=True)
+    assert isinstance(play.loop.stage, Resting)
+    assert play.ordered(ReportAgentOut) == []
+    play.wakes()
+    held(play)
+    [end] = play.ordered(EndLoop)
+    assert (end.code, end.reason, end.resume_at) == (75, "usage_limit", play.now + 500.0)
+
+
+def test_a_request_made_meanwhile_ends_the_loop() -> None:
+    play = Play("A")
+    play.feed(PauseAsked(play.now))
+    held(play)
+    assert play.end.code == 75
+
+
+def test_a_limit_of_the_user_ends_it_before_any_wait() -> None:
+    policy = LoopPolicy(max_runtime_s=10.0, jitter=0.0)
+    play = Play("A", policy=policy)
+    assert isinstance(play.loop.memory, LoopState)
+    play.now += 20.0
+    held(play)
+    assert play.end.code == 5
+
+
+def test_it_is_held_back_only_before_an_attempt() -> None:
+    play = Play("A")
+    held(play)
+    stage = play.loop.stage
+    held(play)
+    assert play.loop.stage == stage

@@ -1,0 +1,244 @@
+"""The quota clock of an account: who starts, who probes, who waits (Q2 to Q6)."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ralphd.core.quota import clock as quota
+from ralphd.core.quota.clock import Force
+from ralphd.core.quota.model import (
+    PROBE_S,
+    AccountRules,
+    AccountUser,
+    HoldKind,
+    QuotaClock,
+    QuotaLimit,
+    QuotaWindow,
+)
+
+NO_RULES = AccountRules()
+OPEN = QuotaClock("work", "claude")
+
+
+def limited(until: float = 1000.0, *, since: float = 100.0, guessed: bool = False) -> QuotaClock:
+    met = QuotaLimit(until, since, "5-hour usage limit", "a.1", guessed)
+    return quota.limit_met(OPEN, met)
+
+
+def holds(clock: QuotaClock, by: str, at: float, rules: AccountRules = NO_RULES) -> HoldKind | None:
+    hold = quota.hold_of(clock, by, at, rules)
+    return None if hold is None else hold.kind
+
+
+def test_an_open_account_gives_every_permit() -> None:
+    asked = quota.ask(OPEN, "a.1", 1.0, NO_RULES)
+    assert asked.hold is None
+    assert quota.ask(asked.clock, "b.1", 1.0, NO_RULES).hold is None
+
+
+def test_a_limit_holds_everybody_until_its_end() -> None:
+    hold = quota.ask(limited(), "b.1", 999.0, NO_RULES).hold
+    assert hold is not None
+    assert (hold.kind, hold.until, hold.brief) == (HoldKind.LIMIT, 1000.0, False)
+    assert hold.why == "account work: 5-hour usage limit (met by a)"
+
+
+def test_exactly_one_probes_at_the_end() -> None:
+    first = quota.ask(limited(), "b.1", 1000.0, NO_RULES)
+    second = quota.ask(first.clock, "c.1", 1000.0, NO_RULES)
+    assert first.hold is None
+    assert second.hold is not None
+    assert (second.hold.kind, second.hold.until) == (HoldKind.PROBE, 1000.0 + PROBE_S)
+    assert quota.ask(first.clock, "b.1", 1001.0, NO_RULES).hold is None, "the probe itself may try again"
+
+
+def test_after_a_minute_without_an_answer_the_next_probes() -> None:
+    first = quota.ask(limited(), "b.1", 1000.0, NO_RULES).clock
+    second = quota.ask(first, "c.1", 1060.0, NO_RULES)
+    assert second.hold is None
+    assert holds(second.clock, "d.1", 1060.0) is HoldKind.PROBE
+
+
+def test_the_probes_answer_opens_the_account() -> None:
+    probing = quota.ask(limited(), "b.1", 1000.0, NO_RULES).clock
+    assert quota.answered(probing, "b.1", 1001.0).limit is None
+    assert quota.answered(probing, "c.1", 1001.0) == probing
+
+
+def test_an_answer_to_an_attempt_from_before_opens_nothing() -> None:
+    clock = quota.ask(OPEN, "b.1", 50.0, NO_RULES).clock
+    clock = quota.limit_met(clock, QuotaLimit(1000.0, 100.0, "", "a.1"))
+    assert quota.answered(clock, "b.1", 101.0).limit is not None
+
+
+def test_a_dead_probe_leaves_its_place() -> None:
+    probing = quota.ask(limited(), "b.1", 1000.0, NO_RULES).clock
+    assert holds(probing.without({"b.1"}), "c.1", 1001.0) is None
+
+
+def test_a_guess_yields_to_a_known_reset_and_never_hides_one() -> None:
+    known = quota.limit_met(limited(1000.0, guessed=True), QuotaLimit(500.0, 101.0, "", "b.1"))
+    assert known.limit is not None and known.limit.until == 500.0
+    guessed = quota.limit_met(limited(1000.0), QuotaLimit(500.0, 101.0, "", "b.1", guessed=True))
+    assert guessed.limit is not None and guessed.limit.until == 1000.0
+
+
+def test_no_limit_holds_longer_than_a_month() -> None:
+    clock = limited(1e12, since=100.0)
+    assert clock.limit is not None and clock.limit.until == 100.0 + 31 * 86400
+
+
+@pytest.mark.parametrize(("guessed", "until"), [(True, 900.0), (False, 1000.0)])
+def test_a_clock_set_back_keeps_the_reset_or_the_length(guessed: bool, until: float) -> None:
+    clock = quota.at_present(limited(1000.0, since=150.0, guessed=guessed), 50.0)
+    assert clock.limit is not None and clock.limit.until == until
+    probing = replace(limited(40.0, since=10.0), probe=AccountUser("b.1", 500.0))
+    assert holds(probing, "c.1", 50.0) is HoldKind.PROBE
+    assert holds(quota.at_present(probing, 50.0), "c.1", 50.0 + PROBE_S) is None
+
+
+def test_a_person_overrides_a_guess_or_everything() -> None:
+    assert quota.ask(limited(), "b.1", 200.0, NO_RULES, force=Force.GUESSES).hold is not None
+    assert quota.ask(limited(guessed=True), "b.1", 200.0, NO_RULES, force=Force.GUESSES).hold is None
+    asked = quota.ask(limited(), "b.1", 200.0, NO_RULES, force=Force.ALL)
+    assert asked.hold is None
+    assert holds(asked.clock, "c.1", 201.0) is HoldKind.PROBE
+    assert quota.answered(asked.clock, "b.1", 201.0).limit is None
+
+
+def test_slots_go_to_the_largest_priority_then_to_the_longest_wait() -> None:
+    rules = AccountRules(slots=1)
+    clock = quota.ask(OPEN, "a.1", 1.0, rules).clock
+    for by, at, priority in (("b.1", 2.0, 0), ("c.1", 3.0, 0), ("d.1", 4.0, 1)):
+        asked = quota.ask(clock, by, at, rules, priority=priority)
+        clock = asked.clock
+        assert asked.hold is not None and asked.hold.kind is HoldKind.SLOTS
+    clock = quota.ended(clock, "a.1")
+    order = []
+    while clock.waiting:
+        free = [
+            each
+            for each in clock.waiting
+            if quota.hold_of(clock, each.by, 9.0, rules, priority=each.priority) is None
+        ]
+        assert len(free) == 1
+        order.append(free[0].by)
+        clock = quota.ask(clock, free[0].by, 9.0, rules, priority=free[0].priority).clock
+        clock = quota.ended(clock, free[0].by)
+    assert order == ["d.1", "b.1", "c.1"]
+
+
+def test_keep_free_stops_work_until_the_windows_reset() -> None:
+    clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.91, 100.0, 1000.0),))
+    rules = AccountRules(keep_free=0.1)
+    hold = quota.hold_of(clock, "b.1", 200.0, rules)
+    assert hold is not None
+    assert (hold.kind, hold.until, hold.brief) == (HoldKind.RESERVED, 1000.0, False)
+    assert "91 % of five hour used" in hold.why
+    assert quota.hold_of(clock, "b.1", 1000.0, rules) is None
+    assert quota.hold_of(clock, "b.1", 200.0, AccountRules(keep_free=0.05)) is None
+
+
+def test_the_pace_says_when_a_window_ends() -> None:
+    clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.2, 0.0, 18000.0),))
+    clock = quota.reported(clock, (QuotaWindow("five_hour", 0.5, 3600.0, 18030.0),))
+    assert clock.windows[0].ends_at() == pytest.approx(3600 + 0.5 / (0.3 / 3600))
+    clock = quota.reported(clock, (QuotaWindow("five_hour", 0.1, 19000.0, 36000.0),))
+    assert clock.windows[0].ends_at() is None, "another window began"
+    slow = quota.reported(OPEN, (QuotaWindow("w", 0.1, 0.0, 1000.0),))
+    slow = quota.reported(slow, (QuotaWindow("w", 0.2, 500.0, 1000.0),))
+    assert slow.windows[0].ends_at() is None, "it resets before"
+
+
+def test_the_view_names_what_people_ask() -> None:
+    clock = quota.ask(limited(), "b.7", 200.0, AccountRules(slots=2, keep_free=0.1)).clock
+    view = quota.view_of(quota.reported(clock, (QuotaWindow("five_hour", 1.0, 100.0, 940.0),)), 300.0)
+    assert (view["state"], view["source"], view["waiting"], view["slots"]) == ("limited", "a", ["b"], 2)
+    assert view["windows"][0]["used"] == 1.0
+    probing = quota.ask(limited(), "b.7", 1000.0, NO_RULES).clock
+    assert (quota.state_of(probing, 1001.0), quota.state_of(probing, 1061.0)) == ("probing", "limited")
+    assert quota.state_of(OPEN, 1.0) == "open"
+
+
+# --- twenty ralphs and three accounts, under a virtual clock ------------------------------------------------
+
+RALPHS, ACCOUNTS, SLOTS = 20, 3, 2
+
+
+class World:
+    """The accounts' vendors and the ralphs: at each step a few ralphs look at their account's clock."""
+
+    def __init__(self, slots: int) -> None:
+        self.rules = AccountRules(slots=slots)
+        self.clocks = [QuotaClock(f"account{number}") for number in range(ACCOUNTS)]
+        self.spent_until = [0.0] * ACCOUNTS
+        self.refused: list[list[float]] = [[] for _ in range(ACCOUNTS)]
+        self.done_at: dict[int, float] = {}
+        self.ready_at = [0.0] * RALPHS
+        self.served = [0] * RALPHS
+        self.most_working = 0
+
+    def look(self, ralph: int, at: float, length_s: float) -> None:
+        number, by = ralph % ACCOUNTS, f"ralph{ralph}.x"
+        if ralph in self.done_at:
+            if at >= self.done_at[ralph]:
+                del self.done_at[ralph]
+                self.clocks[number] = quota.ended(quota.answered(self.clocks[number], by, at), by)
+                self.ready_at[ralph] = at + 1.0
+            return
+        if at < self.ready_at[ralph]:
+            return
+        asked = quota.ask(self.clocks[number], by, at, self.rules)
+        self.clocks[number] = asked.clock
+        if asked.hold is not None:
+            return
+        self.most_working = max(self.most_working, len(asked.clock.working))
+        if at < self.spent_until[number]:
+            self.refused[number].append(at)
+            met = QuotaLimit(self.spent_until[number], at, "usage limit", by)
+            self.clocks[number] = quota.ended(quota.limit_met(self.clocks[number], met), by)
+        else:
+            self.served[ralph] += 1
+            self.clocks[number] = quota.answered(self.clocks[number], by, at)
+            self.done_at[ralph] = at + length_s
+
+
+@given(
+    order=st.lists(st.permutations(range(RALPHS)), min_size=60, max_size=60),
+    lengths=st.lists(st.floats(1.0, 8.0), min_size=20, max_size=20),
+    slots=st.sampled_from([0, SLOTS]),
+)
+def test_a_reset_costs_one_call_per_account_and_nobody_starves(
+    order: list[list[int]], lengths: list[float], slots: int
+) -> None:
+    world = World(slots)
+    for step, turn in enumerate(order):
+        at = step * 1.0
+        if step == 10:
+            world.spent_until = [30.0] * ACCOUNTS
+        for ralph in turn:
+            world.look(ralph, at, lengths[ralph])
+        if step == 29:
+            during = [list(each) for each in world.refused]
+    assert all(len(each) <= 1 for each in during), "the first refusal holds all others back"
+    assert [len(each) for each in world.refused] == [len(each) for each in during], "no call before a reset"
+    assert all(world.served), "everybody got a turn"
+    if slots:
+        assert world.most_working <= slots
+
+
+@given(st.lists(st.permutations(range(RALPHS)), min_size=8, max_size=8), st.integers(1, 4))
+def test_a_reset_that_was_wrong_costs_one_call_a_time(orders: list[list[int]], wrong: int) -> None:
+    clock, calls = limited(10.0, since=0.0), 0
+    for attempt, order in enumerate(orders):
+        at = 10.0 * (attempt + 1)
+        for ralph in order:
+            asked = quota.ask(clock, f"r{ralph}.x", at, NO_RULES)
+            clock = asked.clock
+            if asked.hold is None and attempt < wrong:
+                calls += 1
+                met = QuotaLimit(at + 10.0, at, "", f"r{ralph}.x")
+                clock = quota.ended(quota.limit_met(clock, met), f"r{ralph}.x")
+    assert calls == wrong

@@ -1,0 +1,453 @@
+"""Several ralphs on one repository, each in a worktree: made, shared, removed, made again (W1 to W7)."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.helpers import wait_for
+from tests.players import player
+from tests.whole.harness import Daemon, View
+from tests.whole.loops import loop_in
+from tests.whole.person import Person
+
+LONG_S = 60.0
+
+
+class Project:
+    """A repository with a task list, in which ralphs get worktrees."""
+
+    def __init__(self, daemon: Daemon, directory: Path) -> None:
+        self.daemon, self.directory, self.person = daemon, directory, Person(daemon)
+
+    def git(self, *words: str, cwd: Path | None = None) -> str:
+        done = subprocess.run(
+            ["git", "-c", "user.name=P", "-c", "user.email=p@example.invalid", *words],
+            cwd=cwd or self.directory,
+            env=self.daemon.environment | {"GIT_CONFIG_NOSYSTEM": "1"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    def commit(self, message: str = "more") -> str:
+        self.git("add", "--all")
+        self.git("commit", "-q", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def configure(self, text: str) -> None:
+        """Add to ``ralph.toml``, and commit it."""
+        with (self.directory / "ralph.toml").open("a") as file:
+            file.write(text)
+        self.commit("configuration")
+
+    def start(self, *words: str, code: int = 0, timeout_s: float = LONG_S) -> str:
+        said = self.person("start", str(self.directory), *words, timeout_s=timeout_s)
+        assert said.returncode == code, said
+        return said.stdout + said.stderr
+
+    def path(self, name: str) -> Path:
+        return self.daemon.home / ".local/share/ralphd/trees/demo" / name
+
+    def trees(self) -> dict[str, View]:
+        return {tree["name"]: tree for tree in self.daemon.ask("GET", "/v1/trees")["trees"]}
+
+    def record(self, name: str) -> dict[str, Any]:
+        return dict(json.loads((self.daemon.state / f"trees/{name}.json").read_text()))
+
+    def reason_of_lock(self, name: str) -> str:
+        blocks = self.git("worktree", "list", "--porcelain").split("\n\n")
+        block = next(each for each in blocks if each.startswith(f"worktree {self.path(name)}\n"))
+        return next((line for line in block.splitlines() if line.startswith("locked")), "")
+
+
+@pytest.fixture
+def project(daemon: Daemon) -> Iterator[Project]:
+    directory = loop_in(daemon, tasks=2)
+    project = Project(daemon, directory)
+    project.git("init", "-q", "-b", "main")
+    (directory / ".gitignore").write_text(".env\nbuilt\n")
+    project.commit("first")
+    daemon.start()
+    yield project
+
+
+def idle(project: Project, *words: str) -> None:
+    """Start a ralph whose command does nothing."""
+    project.start(*words, "--", "true")
+
+
+# --- W1, W2 ---------------------------------------------------------------------------------------------
+
+
+def test_a_ralph_gets_a_locked_worktree_of_its_own(project: Project, daemon: Daemon) -> None:
+    output = project.start("--worktree", "fix")
+
+    view = daemon.becomes("fix", "done", timeout_s=LONG_S)
+    assert Path(view["directory"]) == project.path("fix")
+    assert "commits go to branch ralph/fix" in output
+    assert project.reason_of_lock("fix") == "locked ralphd: fix"
+    assert (project.directory / "TASKS.md").read_text().count("[ ]") == 2
+    assert (project.path("fix") / "TASKS.md").read_text().count("[x]") == 2
+    assert project.git("rev-parse", "ralph/fix") == project.git("rev-parse", "main")
+
+
+def test_without_a_name_one_is_found_and_ref_is_where_it_begins(project: Project, daemon: Daemon) -> None:
+    first = project.git("rev-parse", "HEAD")
+    (project.directory / "more").touch()
+    project.commit()
+
+    project.start("--from", "HEAD~1", "--branch", "night", "--worktree", "--", "true")
+
+    daemon.becomes("demo", "done")
+    assert project.git("rev-parse", "night") == first
+    assert not (project.path("demo") / "more").exists()
+
+
+def test_two_repositories_of_one_name_have_two_folders(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    other = Project(daemon, daemon.home / "other" / "demo")
+    other.directory.mkdir(parents=True)
+    other.git("init", "-q", "-b", "main")
+    (other.directory / "a").touch()
+    other.commit()
+
+    idle(other, "--worktree", "fix-2")
+
+    folder = Path(project.trees()["fix-2"]["path"]).parent.name
+    assert folder.startswith("demo-") and folder != "demo"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--worktree", "fix", "--from", "nothing"), "nothing is not a commit"),
+        (("--worktree", "fix", "--branch", "main"), "checked out in"),
+        (("--worktree", "/tmp"), "is not a name for a worktree"),
+        (("--count", "2"), "--count is for a worktree"),
+        (("--worktree", "fix", "--task", "nothing"), "no task 'nothing' in TASKS.md"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_leaves_nothing(
+    project: Project, daemon: Daemon, words: tuple[str, ...], why: str
+) -> None:
+    before = project.git("for-each-ref"), project.git("worktree", "list")
+
+    output = project.start(*words, code=2 if "--branch" not in words else 1)
+
+    assert why in output
+    assert (project.git("for-each-ref"), project.git("worktree", "list")) == before
+    assert project.trees() == {} and daemon.status()["ralphs"] == []
+
+
+def test_a_command_that_cannot_be_started_leaves_no_worktree(project: Project, daemon: Daemon) -> None:
+    output = project.start("--worktree", "fix", "--", "./absent", code=1)
+
+    assert "absent" in output
+    assert project.trees() == {} and daemon.status()["ralphs"] == []
+    assert "ralph/fix" not in project.git("branch", "--list")
+
+
+def test_submodules_and_filters_are_refused_with_the_reason(project: Project) -> None:
+    (project.directory / ".gitattributes").write_text("*.bin filter=big\n")
+    (project.directory / "a.bin").touch()
+    project.commit()
+    project.git("config", "filter.big.smudge", "cat")
+    assert "a.bin needs the filter big" in project.start("--worktree", "fix", "--", "true", code=2)
+    project.git("config", "--unset", "filter.big.smudge")
+    (project.directory / ".gitmodules").touch()
+    project.commit()
+    assert "it has submodules" in project.start("--worktree", "fix", "--", "true", code=2)
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [
+        "worktree.recorded",
+        "worktree.branch_made",
+        "worktree.added",
+        "worktree.made",
+        "write.fix.json.after_rename",
+    ],
+)
+def test_a_killed_start_is_continued_by_the_same_words(
+    project: Project, daemon: Daemon, failpoint: str
+) -> None:
+    daemon.kill()
+    daemon.start(failpoints=[failpoint])
+    project.person("start", "--no-autostart", str(project.directory), "--worktree", "fix", "--", "true")
+    daemon.died()
+    daemon.start()
+
+    if "fix" not in [view["name"] for view in daemon.status()["ralphs"]]:
+        idle(project, "--worktree", "fix")
+
+    daemon.becomes("fix", "done")
+    assert project.git("status", "--porcelain", cwd=project.path("fix")) == ""
+    assert project.reason_of_lock("fix") == "locked ralphd: fix"
+
+
+# --- W4, W7 ---------------------------------------------------------------------------------------------
+
+
+def test_rm_refuses_what_is_nowhere_else_and_names_it(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    tree = project.path("fix")
+    (tree / "new file").write_text("work")
+    refused = project.person("trees", "rm", "fix")
+    assert refused.returncode == 1 and "not committed: new file" in refused.stderr
+    project.git("add", "--all", cwd=tree)
+    project.git("commit", "-q", "-m", "work", cwd=tree)
+    refused = project.person("trees", "rm", "fix")
+    assert refused.returncode == 1 and "1 commit that neither a remote nor main has" in refused.stderr
+    assert (tree / "new file").read_text() == "work"
+    assert project.reason_of_lock("fix") == "locked ralphd: fix"
+
+    project.git("merge", "-q", "--ff-only", "ralph/fix")
+    removed = project.person("trees", "rm", "fix")
+
+    assert removed.returncode == 0, removed
+    assert not tree.exists() and project.trees() == {}
+    assert "ralph/fix" not in project.git("branch", "--list")
+    assert daemon.status()["ralphs"] == []
+
+
+def test_rm_with_keep_saves_commits_and_files_under_a_ref(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    tree = project.path("fix")
+    (tree / "committed").touch()
+    project.git("add", "--all", cwd=tree)
+    project.git("commit", "-q", "-m", "work", cwd=tree)
+    tip = project.git("rev-parse", "ralph/fix")
+    (tree / "untracked").write_text("not committed")
+
+    removed = project.person("trees", "rm", "--keep", "fix")
+
+    assert removed.returncode == 0 and "refs/ralph/trees/fix" in removed.stdout, removed
+    assert not tree.exists()
+    assert project.git("show", "refs/ralph/trees/fix:untracked") == "not committed"
+    assert project.git("rev-parse", "refs/ralph/trees/fix^") == tip
+
+
+def test_a_worktree_of_a_living_ralph_is_not_removed(project: Project, daemon: Daemon) -> None:
+    project.start("--worktree", "fix", "--", *player("sleeper"))
+    daemon.becomes("fix", "running")
+
+    refused = project.person("trees", "rm", "fix")
+
+    assert refused.returncode == 1 and "fix works in it" in refused.stderr
+    assert project.path("fix").is_dir()
+
+
+def test_trees_lists_what_a_person_decides_by(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    (project.path("fix") / "new").touch()
+    (project.directory / "b").touch()
+    project.commit()
+
+    tree, text = project.trees()["fix"], project.person("trees").stdout
+
+    assert (tree["ahead"], tree["behind"], tree["dirty"], tree["unlanded"]) == (0, 1, 1, 0)
+    assert tree["size_bytes"] > 0 and tree["state"] == "done" and tree["branch"] == "ralph/fix"
+    assert "ralph/fix" in text and "+0 -1" in text and "1 file" in text
+
+
+def test_a_deleted_worktree_is_made_again_from_its_branch(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    tree = project.path("fix")
+    (tree / "work").write_text("work")
+    project.git("add", "--all", cwd=tree)
+    project.git("commit", "-q", "-m", "work", cwd=tree)
+    subprocess.run(["rm", "-rf", str(tree)], check=True)
+    assert project.trees()["fix"]["stage"] == "deleted"
+
+    said = project.person("start", "fix", timeout_s=LONG_S)
+
+    assert said.returncode == 0, said
+    assert (tree / "work").read_text() == "work"
+    daemon.becomes("fix", "done")
+    assert project.git("status", "--porcelain", cwd=tree) == ""
+
+
+def test_a_forgotten_ralph_leaves_its_worktree_unlocked(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+
+    assert project.person("rm", "-y", "fix").returncode == 0
+
+    assert project.reason_of_lock("fix") == ""
+    assert project.trees()["fix"]["state"] is None
+    idle(project, "--worktree", "fix")
+    assert project.reason_of_lock("fix") == "locked ralphd: fix"
+
+
+# --- W3 -------------------------------------------------------------------------------------------------
+
+
+def test_a_worktree_is_ready_to_work(project: Project, daemon: Daemon) -> None:
+    (project.directory / ".env").write_text("KEY=1")
+    (project.directory / "built").mkdir()
+    (project.directory / "built" / "big").write_text("not listed")
+    (project.directory / ".worktreeinclude").write_text(".env\n")
+    project.configure('[ralph]\nsetup = "cat .env > prepared; echo $RALPH_PORT_BASE >> prepared"\n')
+
+    project.start("--worktree", "a", "--", "sh", "-c", "cat prepared; echo $RALPH_PORT_BASE")
+    project.start("--worktree", "b", "--", "true")
+
+    ports = project.record("a")["port_base"]
+    assert project.person.says_lines("a", 2) == [f"KEY=1{ports}", str(ports)]
+    assert not (project.path("a") / "built").exists()
+    assert abs(ports - project.record("b")["port_base"]) >= 100
+
+
+def test_a_setup_that_fails_is_shown_and_run_again(project: Project, daemon: Daemon) -> None:
+    project.configure('[ralph]\nsetup = "echo no such package; test -e repaired"\n')
+
+    output = project.start("--worktree", "fix", "--", "true", code=1)
+
+    assert "the setup of fix failed: exit 1" in output and "no such package" in output
+    assert daemon.view("fix")["run_id"] is None
+    (project.path("fix") / "repaired").touch()
+    assert project.person("start", "fix").returncode == 0
+    daemon.becomes("fix", "done")
+
+
+def test_a_setup_goes_on_without_the_daemon_that_began_it(project: Project, daemon: Daemon) -> None:
+    go = daemon.root / "go"
+    project.configure(f'[ralph]\nsetup = "echo once >> log; until test -e {go}; do sleep 0.05; done"\n')
+    with project.person.watching("start", str(project.directory), "--worktree", "fix", "--", "true"):
+        wait_for(lambda: (project.path("fix") / "log").exists(), timeout_s=LONG_S, what="a setup")
+        daemon.kill()
+    daemon.start()
+    go.touch()
+
+    daemon.becomes("fix", "done", timeout_s=LONG_S)
+    assert (project.path("fix") / "log").read_text() == "once\n"
+
+
+# --- W1: claims -----------------------------------------------------------------------------------------
+
+
+def has_own_tasks(project: Project, count: int) -> None:
+    """Have the list hold ``count`` tasks, and an agent that does the task of its prompt."""
+    (project.directory / "TASKS.md").write_text("".join(f"- [ ] task {n}\n" for n in range(count)))
+    project.commit()
+    agent = project.daemon.root / "agent.py"
+    agent.write_text(SHARING_AGENT)
+    toml = (project.directory / "ralph.toml").read_text()
+    before, _, after = toml.partition("command = ")
+    command = json.dumps([player("task_agent")[0], str(agent), str(project.daemon.root / "done")])
+    (project.directory / "ralph.toml").write_text(f"{before}command = {command}\n" + after.partition("\n")[2])
+    project.commit()
+
+
+def test_three_ralphs_share_a_list_and_no_task_is_done_twice(project: Project, daemon: Daemon) -> None:
+    has_own_tasks(project, 7)
+
+    project.start("--worktree", "all", "--count", "3")
+
+    for name in ("all-1", "all-2", "all-3"):
+        daemon.becomes(name, "done", timeout_s=LONG_S)
+    done = (daemon.root / "done").read_text().splitlines()
+    assert sorted(done) == [f"task {n}" for n in range(7)]
+
+
+SHARING_AGENT = """
+import re, sys
+prompt = sys.stdin.read()
+number = re.search(r"task (\\d)", prompt)[1]
+with open("TASKS.md") as file:
+    text = file.read()
+with open("TASKS.md", "w") as file:
+    file.write(text.replace(f"- [ ] task {number}", f"- [x] task {number}"))
+with open(sys.argv[1], "a") as file:
+    file.write(f"task {number}\\n")
+print("done")
+"""
+
+
+def test_only_the_tasks_that_were_named_are_done(project: Project, daemon: Daemon) -> None:
+    has_own_tasks(project, 3)
+
+    project.start("--worktree", "fix", "--task", "task-1")
+
+    daemon.becomes("fix", "done", timeout_s=LONG_S)
+    assert (daemon.root / "done").read_text() == "task 1\n"
+    assert daemon.view("fix")["tasks"] == {"done": 1, "total": 1}
+
+
+# --- W6 -------------------------------------------------------------------------------------------------
+
+
+def test_beyond_the_limit_of_disk_a_start_is_refused(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    project.person.configures("[worktree]\nmax_total_bytes = 1\n")
+
+    output = project.start("--worktree", "other", "--", "true", code=1)
+
+    assert "no room for the worktree of other" in output and "landed and clean: fix" in output
+    assert list(project.trees()) == ["fix"]
+
+
+@pytest.mark.parametrize("failpoint", ["worktree.unlocked", "worktree.removed", "write.none"])
+def test_a_killed_removal_is_continued_by_the_same_words(
+    project: Project, daemon: Daemon, failpoint: str
+) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    if failpoint != "write.none":
+        daemon.restart(failpoints=[failpoint])
+        daemon.ask_the_dying("DELETE", "/v1/trees/fix")
+        daemon.start()
+
+    assert project.person("trees", "rm", "fix").returncode == 0
+
+    assert not project.path("fix").exists() and project.trees() == {}
+    assert "ralph/fix" not in project.git("branch", "--list")
+
+
+def test_a_deleted_worktree_of_a_living_ralph_is_reported_once(project: Project, daemon: Daemon) -> None:
+    (project.directory / "ralph.toml").write_text("[regent]\nretry_backoff_seconds = 0.05\n")
+    project.commit()
+    go = daemon.root / "go"
+    loop = f"until test -e {go}; do sleep 0.05; done; exit 1"
+    project.start("--worktree", "fix", "--", "sh", "-c", loop)
+    daemon.becomes("fix", "running")
+    subprocess.run(["rm", "-rf", str(project.path("fix"))], check=True)
+    go.touch()
+
+    view = daemon.becomes("fix", "failed")
+
+    assert str(project.path("fix")) in view["message"]
+    assert [event["data"]["do"] for event in daemon.events("ralph.escalated")] == ["ralphctl start fix"]
+    assert project.git("rev-parse", "ralph/fix") == project.git("rev-parse", "main")
+    assert project.person("start", "fix").returncode == 0
+    assert (project.path("fix") / "TASKS.md").exists()
+
+
+def test_the_tasks_of_a_removed_ralph_are_done_by_another(project: Project, daemon: Daemon) -> None:
+    has_own_tasks(project, 1)
+    project.start("--worktree", "all", "--count", "2")
+    for name in ("all-1", "all-2"):
+        daemon.becomes(name, "done", timeout_s=LONG_S)
+    done = daemon.root / "done"
+    assert done.read_text() == "task 0\n"
+    holder = next(
+        name for name in ("all-1", "all-2") if "[x]" in (project.path(name) / "TASKS.md").read_text()
+    )
+    other = "all-2" if holder == "all-1" else "all-1"
+
+    assert project.person("rm", "-y", holder).returncode == 0
+    assert project.person("start", other).returncode == 0
+
+    wait_for(lambda: done.read_text() == "task 0\ntask 0\n", timeout_s=LONG_S, what="the task")
+    daemon.becomes(other, "done", timeout_s=LONG_S)
