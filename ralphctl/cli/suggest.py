@@ -33,6 +33,8 @@ def command_for(word: str, table: Iterable[str], *, is_root: bool) -> str:
     known |= {name: name for name in names}
     near = _nearest(word.lower(), known)
     calm = [each for each in near if only_looks(known[each])]
+    if not calm and _LOOKING.intersection(_nearest(word.lower(), {*known, *_LOOKING})):
+        return ""
     return known[(calm or near)[0]] if near else ""
 
 
@@ -60,6 +62,9 @@ def only_looks(command: str) -> bool:
     """Return whether ``command``, as suggested, changes nothing."""
     words = [word for word in command.split() if not word.startswith("-")]
     return not words or words[-1] in _LOOKS
+
+
+_LOOKING = _LOOKS.union(*(words.split() for to, words in _ALIASES["commands"].items() if only_looks(to)))
 
 
 def distance(one: str, other: str) -> int:

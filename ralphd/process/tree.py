@@ -39,6 +39,7 @@ from ralphd.process.shim import command_line as command_line
 SETTLE_S = 0.01
 NO_ONE: Mapping[int, int] = MappingProxyType({})
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_INIT = 1
 _PROBE = "ralphd-trial-"
 SUBGROUP = "ralphd-daemon"
 """As in the unit: DelegateSubgroup= (systemd 254)."""
@@ -194,8 +195,9 @@ def is_a_persons(stat: Sequence[bytes], arguments: Sequence[bytes]) -> bool:
 
 def _is_of_an_older(pid: int, session: int, since: Moment) -> bool:
     # A run begins with a session of its own, and no process can enter an existing session. An orphan of a run
-    # gets init or another reaper as its parent, which is above us, too; no other parent is older.
-    above = {session, *set(ancestors(pid)).difference(ancestors(os.getpid()))}
+    # gets init or another reaper as its parent, which is above us, too; no other parent is older. Init is not
+    # above one who was put into its PID namespace, as ``docker exec`` does: there, our parent is 0.
+    above = {session, *set(ancestors(pid)).difference(ancestors(os.getpid()), [_INIT])}
     return any((ticks := start_ticks(each)) is not None and moment_of(ticks) <= since for each in above)
 
 
