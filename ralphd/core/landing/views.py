@@ -2,12 +2,12 @@
 
 from typing import Any, Final
 
-from ralphd.core.landing.model import LandingCandidate, LandingPolicy, LandingQueue, Standing
+from ralphd.core.landing.model import LandingCandidate, LandingPolicy, LandingQueue, Standing, Target
 from ralphd.core.text import short_sha, truncate
 from ralphd.core.time import rfc3339
 
 TASK_CHARS: Final = 200
-WHY_CHARS: Final = 90
+WHY_CHARS: Final = 80
 
 
 def calls_person(candidate: LandingCandidate, policy: LandingPolicy) -> bool:
@@ -15,11 +15,17 @@ def calls_person(candidate: LandingCandidate, policy: LandingPolicy) -> bool:
     return candidate.standing is Standing.REFUSED and candidate.tries >= policy.max_tries
 
 
-def task_text(candidate: LandingCandidate, target: str) -> str:
-    """Return the task for the ralph of a refused candidate: one line (M4)."""
+def task_text(candidate: LandingCandidate, target: Target) -> str:
+    """Return the task for the ralph of a refused candidate: one line (M4).
+
+    The local target may be behind: with a remote, or while what landed waits for a checkout (M3).
+    """
     branch = candidate.branch.removeprefix("refs/heads/")
     why = truncate(candidate.why, WHY_CHARS)
-    text = f"Landing {candidate.id}: {branch} does not land on {target}: {why}; merge {target} and fix it"
+    name = target.branch
+    remote = f"{target.remote}/{name} (git fetch first)"
+    newest = remote if target.remote else f"{name} (ralph/landed, if it exists)"
+    text = f"Landing {candidate.id}: {branch} does not land on {name}: {why}; merge {newest} and fix it"
     return truncate(text, TASK_CHARS)
 
 

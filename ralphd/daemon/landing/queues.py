@@ -75,6 +75,7 @@ class LandingQueues:
         """Read the queues that an earlier daemon left. One that cannot be read is reported and left out."""
         for files in await asyncio.to_thread(lambda: [*known_queues(self._services.state_directory)]):
             try:
+                await asyncio.to_thread(files.create)
                 if (queue := await asyncio.to_thread(files.load)) is not None:
                     self._take_in(files, queue)
             except (Broken, RalphdError) as fault:
@@ -182,8 +183,9 @@ class LandingQueues:
         git = GitRunner(directory)
         common = git.repository.common.resolve()
         files = LandingFiles.of(self._services.state_directory, common)
-        files.create()
         worker = self._workers.get(str(files.home))
+        if worker is None:  # later it would remove what the worker is writing
+            files.create()
         if worker is None or worker.queue.is_idle:
             queue = self._pinned(account, git, files, worker.queue if worker else None)
         else:
@@ -293,7 +295,7 @@ class LandingQueues:
 
     async def _give_task(self, worker: QueueWorker, ended: LandingCandidate) -> bool:
         """Add a task to the inbox of the built-in loop, once. Return whether somebody has it."""
-        text = task_text(ended, worker.queue.target.branch)
+        text = task_text(ended, worker.queue.target)
 
         def with_task(kept: "Inbox", at: "Moment") -> "Inbox":
             if any(each.text == text for each in kept.tasks):

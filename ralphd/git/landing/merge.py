@@ -6,6 +6,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from ralphd.core.landing.model import Merged, MergeDone
@@ -16,6 +17,7 @@ from ralphd.git.rewrite.revert import make_reverts
 from ralphd.git.runner import GitRunner, NotDone, name_list, readable
 
 KEPT_REFS: Final = "refs/ralph/landing/"
+_INDEX: Final = "ralph-landing-index."
 LIST_BYTES: Final = 1 << 20
 _MODE: Final = b"100644"
 
@@ -47,6 +49,7 @@ def merge_batch(git: GitRunner, tip: Tip, wanted: Sequence[ToMerge], *, own_list
 
     One that conflicts with another candidate alone is left for the next batch.
     """
+    _remove_indexes(git)
     base = _base(git, tip, own_list)
     head, merged = base, list[Merged]()
     conflicts: dict[int, str] = {}
@@ -141,7 +144,7 @@ def _with_lists(
     blobs = {path: _merged_blob(git, each) for path, each in sides.items() if _is_list(path, each, own_list)}
     if left := [path for path in sides if not blobs.get(path)]:
         raise Conflict(f"conflict in {name_list(left)}")
-    index = git.repository.common / f"ralph-landing-index.{os.getpid()}"
+    index = git.repository.common / f"{_INDEX}{os.getpid()}"
     env = {"GIT_INDEX_FILE": str(index)}
     try:
         git.output("read-tree", tree, env=env)
@@ -150,6 +153,13 @@ def _with_lists(
         return git.text("write-tree", env=env)
     finally:
         index.unlink(missing_ok=True)
+
+
+def _remove_indexes(git: GitRunner) -> None:
+    """Remove the indexes of daemons that were killed. Each has a name of its own: its git may still write."""
+    for path in git.repository.common.glob(f"{_INDEX}*"):
+        if not Path("/proc", path.name.split(".")[1]).exists():
+            path.unlink(missing_ok=True)
 
 
 def _is_list(path: bytes, sides: Mapping[int, tuple[bytes, str]], own_list: str) -> bool:

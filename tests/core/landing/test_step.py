@@ -188,9 +188,12 @@ def test_what_decides_how_code_is_judged_needs_a_person() -> None:
 
 def test_a_task_is_one_short_line() -> None:
     candidate = replace(wanted("a"), id=7, why="conflict in " + "x" * 500)
-    text = task_text(candidate, "main")
+    text = task_text(candidate, Target("main"))
     assert text.startswith("Landing 7: ralph/a does not land on main: conflict in xxx")
+    assert text.endswith("; merge main (ralph/landed, if it exists) and fix it")
     assert len(text) <= 200
+    text = task_text(candidate, Target("main", "origin", "/srv/origin"))
+    assert text.endswith("; merge origin/main (git fetch first) and fix it")
 
 
 class Landings(RuleBasedStateMachine):

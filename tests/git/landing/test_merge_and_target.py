@@ -97,6 +97,7 @@ def test_what_the_target_has_is_not_merged_again(place: Place) -> None:
 def test_neighbouring_ticks_are_no_conflict(place: Place) -> None:
     a = place.branch("a", TASKS="- [x] one\n- [ ] two\n")
     b = place.branch("b", TASKS="- [ ] one\n- [x] two\n")
+    (place.path / ".git/ralph-landing-index.99999999.lock").touch()  # of a daemon that was killed
     commit = merged(place, a, b)
     assert place("show", f"{commit}:TASKS.md") == "- [x] one\n- [x] two"
     assert not list((place.path / ".git").glob("ralph-landing-index*"))
