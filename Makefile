@@ -15,7 +15,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing clean
 
 dev: $(STAMP)
 
@@ -157,10 +157,14 @@ $(AUDIT_VENV)/.ready:
 	@$(AUDIT_VENV)/bin/python -m pip install $(QUIET) pip-tools==7.6.2 pip-audit==2.10.1
 	@touch $@
 
-# A hostile agent, with new seeds for TORTURE_S seconds (60), in namespaces of its own; not part of `check`.
-torture: $(STAMP)
+# With new seeds for TORTURE_S seconds (60) each, SEED=N begins at one: a hostile agent in namespaces of its own; the
+# landing queue, whose daemon is killed all the time. Not part of `check`.
+torture: torture-agent torture-landing
+torture-agent: TORTURED = test_hostile_agent
+torture-landing: TORTURED = test_landing_torture
+torture-agent torture-landing: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
-	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/test_hostile_agent.py -k any_order
+	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/$(TORTURED).py -k any_order
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -6,6 +6,7 @@ short command, so nothing is imported here.
 """
 
 PROBLEM_PREFIX = "urn:ralphd:problem:"
+WITHIN_RUN = "refused: this is a supervised run; continue with your task"
 
 
 class RalphdError(Exception):
@@ -18,6 +19,14 @@ class RalphdError(Exception):
     slug = "error"
     status = 400
     exit_code = 1
+
+    def __init_subclass__(
+        cls, *, slug: str | None = None, status: int | None = None, exit_code: int | None = None
+    ) -> None:
+        """Declare a kind of error in the head of its class; what is not given is that of its parent."""
+        cls.slug = slug or cls.slug
+        cls.status = status or cls.status
+        cls.exit_code = exit_code or cls.exit_code
 
     def __init__(self, what: str, *, why: str = "", mend: str = "") -> None:
         super().__init__(what)
@@ -39,199 +48,131 @@ def in_one_line(fault: RalphdError) -> str:
     return "; ".join(part for part in (": ".join(filter(None, (fault.what, why))), fault.mend) if part)
 
 
-class UsageError(RalphdError):
+class UsageError(RalphdError, slug="usage", status=422, exit_code=2):
     """The arguments of a command or the fields of a request are wrong."""
 
-    slug, status, exit_code = "usage", 422, 2
 
-
-class BadName(UsageError):
+class BadName(UsageError, slug="bad-name"):
     """The name of a ralph has characters that are not allowed."""
 
-    slug = "bad-name"
 
-
-class DaemonNotRunning(RalphdError):
+class DaemonNotRunning(RalphdError, slug="daemon-not-running", status=503, exit_code=3):
     """No daemon answers on any of the known sockets."""
 
-    slug, status, exit_code = "daemon-not-running", 503, 3
 
-
-class UnknownAgent(UsageError):
+class UnknownAgent(UsageError, slug="unknown-agent"):
     """No agent of this name: ralphd does not know it, and the configuration does not define it."""
 
-    slug = "unknown-agent"
 
-
-class UnknownRalph(RalphdError):
+class UnknownRalph(RalphdError, slug="unknown-ralph", status=404, exit_code=4):
     """No ralph of this name, or none in this directory."""
 
-    slug, status, exit_code = "unknown-ralph", 404, 4
 
-
-class NotFound(RalphdError):
+class NotFound(RalphdError, slug="not-found", status=404, exit_code=4):
     """The route or the object does not exist."""
 
-    slug, status, exit_code = "not-found", 404, 4
 
-
-class NameTaken(RalphdError):
+class NameTaken(RalphdError, slug="name-taken", status=409):
     """The name belongs to a ralph in another directory."""
 
-    slug, status, exit_code = "name-taken", 409, 1
 
-
-class AlreadyRunning(RalphdError):
+class AlreadyRunning(RalphdError, slug="already-running", status=409):
     """The ralph is running; stop it before you replace it."""
 
-    slug, status, exit_code = "already-running", 409, 1
 
-
-class StaleReport(RalphdError):
+class StaleReport(RalphdError, slug="stale-report", status=409):
     """The report is from a run that has ended, or its id was used for another report."""
 
-    slug, status, exit_code = "stale-report", 409, 1
 
-
-class WrongState(RalphdError):
+class WrongState(RalphdError, slug="wrong-state", status=409):
     """The ralph cannot do this in its present state."""
 
-    slug, status, exit_code = "wrong-state", 409, 1
 
-
-class NotUndone(RalphdError):
+class NotUndone(RalphdError, slug="not-undone", status=409):
     """Reverted commits were not re-applied: there are none, or something is in the way."""
 
-    slug, status, exit_code = "not-undone", 409, 1
 
-
-class NotLandable(RalphdError):
+class NotLandable(RalphdError, slug="not-landable", status=409):
     """A branch cannot get into the landing queue: there is none, or nothing of it is to land."""
 
-    slug, status, exit_code = "not-landable", 409, 1
 
-
-class WebhookRefused(RalphdError):
+class WebhookRefused(RalphdError, slug="webhook-refused", status=422):
     """The webhook cannot work: its address is private, or its secret cannot be read."""
 
-    slug, status, exit_code = "webhook-refused", 422, 1
 
-
-class PrivateAddress(WebhookRefused):
+class PrivateAddress(WebhookRefused, slug="private-address"):
     """A webhook asks for private addresses, which the user's own file does not allow."""
 
-    slug = "private-address"
 
-
-class WebhookConflict(RalphdError):
+class WebhookConflict(RalphdError, slug="webhook-conflict", status=409):
     """The request does not fit the origin of the webhook, or the answer of its receiver."""
 
-    slug, status, exit_code = "webhook-conflict", 409, 1
 
-
-class DirectoryUnusable(RalphdError):
+class DirectoryUnusable(RalphdError, slug="directory-unusable", status=422):
     """The working directory is missing, not a directory or not writable, or its ``.ralph`` is in the way."""
 
-    slug, status, exit_code = "directory-unusable", 422, 1
 
-
-class DirectoryBusy(RalphdError):
+class DirectoryBusy(RalphdError, slug="directory-busy", status=409):
     """Another Regent supervises the working directory, or one of its runs is still alive there."""
 
-    slug, status, exit_code = "directory-busy", 409, 1
 
-
-class CommandNotStartable(RalphdError):
+class CommandNotStartable(RalphdError, slug="command-not-startable", status=422):
     """The ralph's command cannot be started (E5)."""
 
-    slug, status, exit_code = "command-not-startable", 422, 1
 
-
-class ConfigFaults(RalphdError):
+class ConfigFaults(RalphdError, slug="configuration", status=422, exit_code=78):
     """The configuration has errors; all are reported together."""
 
-    slug, status, exit_code = "configuration", 422, 78
 
-
-class UnusableState(RalphdError):
+class UnusableState(RalphdError, slug="unusable-state", status=409, exit_code=78):
     """The files of a ralph cannot be used or rebuilt; they are left unchanged."""
 
-    slug, status, exit_code = "unusable-state", 409, 78
 
-
-class NewerState(UnusableState):
+class NewerState(UnusableState, slug="newer-state"):
     """A newer ralphd wrote the state file; it is left unchanged."""
 
-    slug = "newer-state"
 
-
-class DaemonBusy(RalphdError):
+class DaemonBusy(RalphdError, slug="busy", status=503, exit_code=75):
     """Another daemon owns the state directory, or this one has reached a bound: try later."""
 
-    slug, status, exit_code = "busy", 503, 75
 
-
-class ShuttingDown(RalphdError):
+class ShuttingDown(RalphdError, slug="shutting-down", status=503, exit_code=75):
     """The daemon is shutting down and accepts no new work."""
 
-    slug, status, exit_code = "shutting-down", 503, 75
 
-
-class TooLarge(RalphdError):
+class TooLarge(RalphdError, slug="too-large", status=413, exit_code=2):
     """The request body is over the limit."""
 
-    slug, status, exit_code = "too-large", 413, 2
 
-
-class NotJson(RalphdError):
+class NotJson(RalphdError, slug="not-json", status=415, exit_code=2):
     """The request body has no JSON content type."""
 
-    slug, status, exit_code = "not-json", 415, 2
 
-
-class TooSlow(RalphdError):
+class TooSlow(RalphdError, slug="too-slow", status=408, exit_code=75):
     """The request did not arrive completely in time."""
 
-    slug, status, exit_code = "too-slow", 408, 75
 
-
-class SocketUnusable(RalphdError):
+class SocketUnusable(RalphdError, slug="socket-unusable", status=500):
     """The daemon cannot listen on its socket: a foreign directory, a file in the way, a long path."""
 
-    slug, status, exit_code = "socket-unusable", 500, 1
 
-
-class HandedOverUnusable(SocketUnusable):
+class HandedOverUnusable(SocketUnusable, slug="handed-over-unusable", exit_code=78):
     """The daemon cannot listen on the socket that systemd passed: the units are wrong."""
 
-    slug, exit_code = "handed-over-unusable", 78
 
-
-class Forbidden(RalphdError):
+class Forbidden(RalphdError, slug="forbidden", status=403):
     """The request seems to come from a browser page, or comes from another user."""
 
-    slug, status, exit_code = "forbidden", 403, 1
 
-
-class WithinRun(RalphdError):
+class WithinRun(RalphdError, slug="from-within-a-run", status=403, exit_code=77):
     """A process of a supervised run requested what runs may not request (`[regent] runs_may`)."""
 
-    slug, status, exit_code = "from-within-a-run", 403, 77
-
-    def __init__(
-        self,
-        what: str = "refused: this is a supervised run; continue with your task",
-        *,
-        why: str = "",
-        mend: str = "",
-    ) -> None:
-        super().__init__(what, why=why, mend=mend)
+    def __init__(self, what: str = WITHIN_RUN, **more: str) -> None:
+        super().__init__(what, **more)
 
 
-class InternalError(RalphdError):
+class InternalError(RalphdError, slug="internal", status=500):
     """A bug: the daemon continues, and its log has the traceback."""
-
-    slug, status, exit_code = "internal", 500, 1
 
 
 def _all_kinds(base: type[RalphdError]) -> list[type[RalphdError]]:

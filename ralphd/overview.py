@@ -129,6 +129,39 @@ def totals(rows: "Iterable[Row]") -> dict[str, int]:
     return {key: keys.count(key) for key in ("needs you", *WORDS, *keys) if key in keys}
 
 
+_LANDING = {"queued": "queued to land", "waiting": "waits for you to land", "refused": "does not land"}
+
+
+def landing_words(view: "View") -> str:
+    """Return where the ralph's branch stands in its landing queue; empty for a landing before this run."""
+    landing = part(view, "landing")
+    state, why, step = (str(landing.get(key) or "") for key in ("state", "why", "next"))
+    if not state or (state == "landed" and str(landing.get("ended_at")) < str(view.get("started_at") or "")):
+        return ""
+    why = step if state == "queued" else why if state != "waiting" or step not in why else ""
+    words = "revert of it " * bool(landing.get("undoes")) + _LANDING.get(state, state)
+    return f"{words} on {landing.get('target')}" + (f": {why}" if why else "")
+
+
+def landing_need(view: "View") -> str:
+    """Return why its branch does not land before a person acts; empty if it may.
+
+    A refused one is not a person's matter while its ralph works.
+    """
+    landing = part(view, "landing")
+    needs = {"waiting": "waiting for you", "refused": "" if is_at_work(view) else "refused"}
+    return "blocked" if landing.get("blocked") else needs.get(str(landing.get("state")), "")
+
+
+def landing_line(rows: "Iterable[Row]") -> str:
+    """Return whose branches need a person to land; empty if there are none."""
+    names: dict[str, list[str]] = {"waiting for you": [], "refused": [], "blocked": []}
+    for row in rows:
+        names.setdefault(landing_need(row.view), []).append(row.name)
+    counts = [f"{len(who)} {need} ({', '.join(who)})" for need, who in names.items() if need and who]
+    return f"landing: {', '.join(counts)}: ralphctl queue" if counts else ""
+
+
 # --- the strip of a night -----------------------------------------------------------------------------------
 
 CELLS = {

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
 MAX_PEEK_BYTES = 1 << 20
 
 
+class Descriptor:
+    """A descriptor of any file (``O_CLOEXEC``), closed at the end of the block. Raise OSError."""
+
+    def __init__(self, path: Path | str, flags: int, mode: int = 0o600) -> None:
+        self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
+
+    def __enter__(self) -> int:
+        return self._fd
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
 def open_plain(path: Path | str, flags: int = os.O_RDONLY) -> BinaryIO:
     """Open a regular file, without following a link. Raise OSError, for anything else too.
 
@@ -56,8 +69,7 @@ def append_whole(path: Path, lines: bytes, *, durable: bool = False) -> None:
 
     A torn line at the end, of a daemon that died within it, is ended first: it stays for a person to see.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with Descriptor(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW) as fd:
         end = os.fstat(fd).st_size
         if end and os.pread(fd, 1, end - 1) != b"\n":
             lines = b"\n" + lines
@@ -69,8 +81,6 @@ def append_whole(path: Path, lines: bytes, *, durable: bool = False) -> None:
         except OSError:
             os.ftruncate(fd, end)
             raise
-    finally:
-        os.close(fd)
 
 
 def status_of(path: Path) -> os.stat_result | None:
@@ -91,11 +101,9 @@ def reason(error: Exception) -> str:
 
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raise OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # some file systems cannot, and need not
-            raise
-    finally:
-        os.close(descriptor)
+    with Descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW) as descriptor:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # some file systems cannot, and need not
+                raise

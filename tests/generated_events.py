@@ -106,7 +106,11 @@ TOLD: Mapping[str, Told] = {
     "landing.queued": _told("a branch is in the landing queue, or waits for you there", _LANDING),
     "landing.testing": _told("a branch is merged, and its tests run", f"{_LANDING} test_run"),
     "landing.landed": _told("the target has a branch", f"{_LANDING} tail"),
-    "landing.refused": _told("a branch conflicts, or its tests fail", f"{_LANDING} tail"),
+    "landing.pushed": _told("a branch is pushed to the remote, for a pull request", f"{_LANDING} tail"),
+    "landing.refused": _told(
+        "a branch conflicts, its tests fail, or the remote rejects it", f"{_LANDING} tail"
+    ),
+    "landing.followed": _told("the target is merged into the branch of another ralph", "message branch head"),
     "guard.blocked": _told(
         "commits were not judged, a run left something half done, or a branch of a remote lost commits",
         "message",

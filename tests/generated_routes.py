@@ -17,6 +17,7 @@ MEANINGS: Mapping[str, str] = {
     "body format": "what is sent: the event, or a text for Slack or an ntfy topic",
     "body branch": "of a worktree, by default `ralph/NAME`; to land: instead of the branch of the ralph",
     "body ralph": "a ralph of the repository",
+    "pr": "only push the branch, for a pull request",
     "body number": "the number of the landing; default: the last one",
     "body tasks": "ids of the task list: only these are done; default: all",
     "from_ref": "the revision at which the branch begins; default: HEAD of the directory's branch",

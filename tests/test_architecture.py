@@ -77,7 +77,7 @@ def _ends_of(files: set[str], name: str) -> list[str]:
     return [file for file in files if f"/{file}".endswith(f"/{name}")]
 
 
-OPENERS = {"open", "read_text", "read_bytes"}
+OPENERS = {"open", "read_text", "read_bytes", "Descriptor"}
 SAFE = re.compile(
     r"/proc|os\.devnull|O_DIRECTORY|O_PATH|O_CREAT|__file__|_TEMPLATES|O_NOFOLLOW.*O_NONBLOCK"
     r"|O_WRONLY|EventStore\.open|gate\.open"

@@ -85,6 +85,45 @@ def test_cost_and_agent_seen_in_the_output_count_where_nothing_is_reported() -> 
     assert Row({"seen": seen, "total_cost_usd": 1.0}).cost_usd == 1.0
 
 
+def landing(state: str, name: str = "api", ralph: str = "done", **more: Any) -> dict[str, Any]:
+    """A ralph whose branch stands so in its landing queue."""
+    known = {"state": state, "target": "main", "why": "", "next": "", "ended_at": "2026-11-21T06:00:00Z"}
+    return {"name": name, "state": ralph, "started_at": "2026-11-21T05:00:00Z", "landing": known | more}
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        ({}, ""),
+        (landing("landed"), "landed on main"),
+        (landing("landed", ended_at="2026-11-20T06:00:00Z"), ""),
+        (landing("landed", undoes="abc"), "revert of it landed on main"),
+        (landing("landed", why="on ralph/landed: x"), "landed on main: on ralph/landed: x"),
+        (landing("refused", why="conflict in f"), "does not land on main: conflict in f"),
+        (landing("queued", next="testing, with 2 more"), "queued to land on main: testing, with 2 more"),
+        (
+            landing("waiting", why="you decide: ralphctl land api", next="ralphctl land api"),
+            "waits for you to land on main",
+        ),
+        (
+            landing("waiting", why="it changes ralph.toml", next="ralphctl land api"),
+            "waits for you to land on main: it changes ralph.toml",
+        ),
+    ],
+)
+def test_a_branch_has_its_words(view: dict[str, Any], expected: str) -> None:
+    assert overview.landing_words(view) == expected
+
+
+def test_a_line_names_the_branches_that_need_a_person() -> None:
+    quiet = [landing("landed"), landing("queued"), landing("refused", ralph="running"), {"name": "own"}]
+    assert overview.landing_line(rows(quiet)) == ""
+    loud = [landing("waiting", "a"), landing("waiting", "b"), landing("refused", "c")]
+    loud += [landing("queued", "d", blocked="red")]
+    expected = "landing: 2 waiting for you (a, b), 1 refused (c), 1 blocked (d): ralphctl queue"
+    assert overview.landing_line(rows([*quiet, *loud])) == expected
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
@@ -98,6 +137,8 @@ def test_any_view_has_a_row(view: dict[str, Any]) -> None:
     assert row.word
     assert folded([row])
     assert totals([row])
+    assert overview.landing_line([row]) is not None
+    assert overview.landing_words(view) is not None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import math
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +15,7 @@ from click.shell_completion import CompletionItem
 
 from ralphctl.cli import completers
 from ralphctl.cli.completers import META_SOCKET
-from ralphctl.cli.overview import OPTIONS, CommandEntry, sections
+from ralphctl.cli.overview import OPTIONS, commands_of, sections
 from ralphctl.client import discovery
 from ralphd.errors import UsageError, WithinRun
 
@@ -58,9 +58,9 @@ class CommonCommand(click.Command):
 class LazyGroup(CommonCommand, click.Group):
     """A group that imports a command when it is run; its help imports none of them."""
 
-    def __init__(self, *arguments: Any, table: Mapping[str, CommandEntry], **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.table = table
+    def __init__(self, name: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        self.table = commands_of(name)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, in the order of the help."""

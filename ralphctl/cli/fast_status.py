@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ralphctl.client import discovery
 from ralphctl.format.humanize import count
-from ralphctl.format.output import columns, has_colour, message, slow_notice
+from ralphctl.format.output import clean, columns, has_colour, message, slow_notice
 from ralphctl.offline import state as offline
 from ralphd import __version__, overview, wire
 from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph
@@ -183,7 +183,8 @@ def _page(query: StatusQuery, views: Sequence[View], mine: View | None, *, is_of
         return text
     waiting = sum(map(overview.needs_you, others))
     some = f" ({waiting} waiting for you)" if waiting else ""
-    return f"{text}\n\nand {count(len(others), 'other')}{some}: ralphctl status --all"
+    landing = clean(overview.landing_line(overview.rows(others)))
+    return f"{text}\n\nand {count(len(others), 'other')}{some}: ralphctl status --all\n{landing}".rstrip()
 
 
 def _offline_step(view: View) -> tuple[str, str]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from ralphctl.format.output import columns
 
@@ -43,52 +45,15 @@ class CommandEntry:
         self.location, self.help, self.section = location, help, section
 
 
-_EVERYDAY, _LOOK, _DAEMON, _MORE = "Everyday", "Inspect", "Daemon", "More"
+_COMMANDS = tomllib.loads((Path(__file__).parent / "commands.toml").read_text())
 
-TABLE = {
-    "start": CommandEntry("start:start", "Start a loop in DIR, or restart a known one by name.", _EVERYDAY),
-    "init": CommandEntry("init:init", "Create ralph.toml and PROMPT.md in a directory.", _EVERYDAY),
-    "build": CommandEntry("build:build", "Run a loop in the foreground (no daemon).", _EVERYDAY),
-    "stop": CommandEntry("control:stop", "Stop a ralph and every process it started.", _EVERYDAY),
-    "restart": CommandEntry("control:restart", "Stop a ralph, then start it.", _EVERYDAY),
-    "pause": CommandEntry("control:pause", "Pause a ralph until it is resumed.", _EVERYDAY),
-    "resume": CommandEntry("control:resume", "Resume a paused ralph.", _EVERYDAY),
-    "skip-wait": CommandEntry("control:skip_wait", "End the current wait and continue now.", _EVERYDAY),
-    "ack": CommandEntry("control:ack", "Acknowledge an alert; no more reminders.", _EVERYDAY),
-    "reload": CommandEntry("control:reload", "Apply configuration changes.", _EVERYDAY),
-    "note": CommandEntry("tasks:note", "Put a note into the next prompt of a ralph.", _EVERYDAY),
-    "undo": CommandEntry("guard:undo", "Re-apply commits that the test guard reverted.", _EVERYDAY),
-    "land": CommandEntry("landing:land", "Merge a ralph's branch into main, if the tests pass.", _EVERYDAY),
-    "vault": CommandEntry("vault:vault", "List and restore copies of repositories.", _EVERYDAY),
-    "trees": CommandEntry("trees:trees", "List and remove the worktrees of ralphs.", _EVERYDAY),
-    "rm": CommandEntry("control:rm", "Remove a stopped ralph and its logs (your files stay).", _EVERYDAY),
-    "status": CommandEntry("status:status", "Show state, progress, and what to do next.", _LOOK),
-    **{name: CommandEntry("status:status", "The same as status.", _LOOK) for name in ("ls", "list", "ps")},
-    "attach": CommandEntry("attach:attach", "Watch a ralph live, with keys to pause and stop it.", _LOOK),
-    "logs": CommandEntry("logs:logs", "Show a ralph's output and the supervisor's messages.", _LOOK),
-    "events": CommandEntry("history:events", "List events, one per line.", _LOOK),
-    "explain": CommandEntry("history:explain", "Show why the supervisor last acted, with evidence.", _LOOK),
-    "verdicts": CommandEntry("guard:verdicts", "List test verdicts: kept, reverted, untested.", _LOOK),
-    "report": CommandEntry("report:report", "Summarize the night: tasks, commits, time, cost.", _LOOK),
-    "show": CommandEntry("iteration:show", "Show one iteration on one page.", _LOOK),
-    "diff": CommandEntry("iteration:diff", "Show what an iteration changed, with git's own diff.", _LOOK),
-    "tasks": CommandEntry("tasks:tasks", "Show the tasks; add one, or remove an added one.", _LOOK),
-    "cost": CommandEntry("tasks:cost", "Show costs by ralph, agent and task.", _LOOK),
-    "queue": CommandEntry("landing:queue", "Show what waits to land, and what landed.", _LOOK),
-    "quota": CommandEntry("quota:quota", "Show the limits of your accounts, and who waits.", _LOOK),
-    "wait": CommandEntry("control:wait", "Wait until a ralph is done, paused, stopped or idle.", _LOOK),
-    "regent": CommandEntry("regent:regent", "Manage the ralphd daemon.", _DAEMON),
-    "webhooks": CommandEntry("webhooks:webhooks", "Manage alerts: Slack, ntfy, your own endpoint.", _DAEMON),
-    "config": CommandEntry("config:config", "Show, check and change the configuration.", _MORE),
-    "doctor": CommandEntry("doctor:doctor", "Check the installation and suggest fixes.", _MORE),
-    "classify": CommandEntry("classify:classify", "Classify an agent's output.", _MORE),
-    "notify": CommandEntry("notify:notify", "Report progress from a script in a run.", _MORE),
-    "completion": CommandEntry("completion:completion", "Print the completion script of a shell.", _MORE),
-    "demo": CommandEntry("demo:demo", "See in half a minute what ralphd does.", _MORE),
-    "run": CommandEntry("build:build", "The same as build.", _EVERYDAY),
-    "help": CommandEntry("help:help", "Show the help of a command.", _MORE),
-    "version": CommandEntry("help:version", "Print the version.", _MORE),
-}  # fmt: skip
+
+def commands_of(group: str) -> dict[str, CommandEntry]:
+    """Return the commands of ``ralphctl`` or of one of its groups, in the order of the help."""
+    return {name: CommandEntry(*words) for name, words in _COMMANDS[group].items()}
+
+
+TABLE = commands_of("ralphctl")
 
 
 def page(width: int | None = None) -> str:

@@ -25,7 +25,6 @@ def _help_without_a_command(context: click.Context) -> None:
 
 cli = _Root(
     "ralphctl",
-    table=overview.TABLE,
     epilog=overview.EXIT_CODES,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},

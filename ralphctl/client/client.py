@@ -145,9 +145,9 @@ class Client:
         """Return the landing queues."""
         return self._get("/landing")
 
-    def land(self, name: str, branch: str | None) -> Reply:
-        """Queue the branch of a ralph, or another one, to land."""
-        return self._call("POST", "/landing", {"ralph": name, "branch": branch})
+    def land(self, name: str, branch: str | None, *, is_for_pr: bool = False) -> Reply:
+        """Queue the branch of a ralph, or another one, to land, or only to be pushed for a pull request."""
+        return self._call("POST", "/landing", {"ralph": name, "branch": branch, "pr": is_for_pr})
 
     def undo_landing(self, name: str, number: int | None) -> Reply:
         """Queue the revert of a landing in the repository of a ralph."""

@@ -24,10 +24,8 @@ QUIET_S = 0.3
 """A wait shorter than this prints no message."""
 
 
-class WaitTimeout(RalphdError):
+class WaitTimeout(RalphdError, slug="wait-timeout", exit_code=wire.EXIT_TIMED_OUT):
     """The client's own ``--wait-timeout`` ran out; nothing was changed by that."""
-
-    slug, exit_code = "wait-timeout", wire.EXIT_TIMED_OUT
 
 
 def until(

@@ -13,7 +13,6 @@ import click
 
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, LazyGroup, refuse_within_run, wants_json
-from ralphctl.cli.overview import CommandEntry
 from ralphctl.client.discovery import here
 from ralphctl.format.output import clean, message, note
 from ralphctl.offline.checkpoint import can_ask, confirmed
@@ -23,20 +22,11 @@ if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
 
 _MOST_NAMED = 5
-config = LazyGroup(
-    "config",
-    table={
-        "show": CommandEntry("config:show", "Print every value and where it is set."),
-        "get": CommandEntry("config:get", "Print the value of one key."),
-        "explain": CommandEntry("config:explain", "Explain a key: meaning, default, where it is set."),
-        "check": CommandEntry("config:check", "Report all faults in the configuration."),
-        "set": CommandEntry("config:set_", "Set one key in ralph.toml or in your own file."),
-        "unset": CommandEntry("config:unset", "Remove one key."),
-        "edit": CommandEntry("config:edit", "Edit the file in $EDITOR; it is checked before it is saved."),
-        "schema": CommandEntry("config:schema", "Print the JSON Schema of ralph.toml, for editors."),
-    },
-    help="Show, check and change the configuration of a directory.",
-)
+
+
+@click.group(cls=LazyGroup)
+def config() -> None:
+    """Show, check and change the configuration of a directory."""
 
 
 def _directory(given: str | None) -> Path:

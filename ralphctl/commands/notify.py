@@ -15,7 +15,6 @@ import click
 
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, LazyGroup, Number, printed_as_json, socket_given, wants_json
-from ralphctl.cli.overview import CommandEntry
 from ralphctl.client import discovery
 from ralphctl.client.client import Client, Reply
 from ralphctl.format.gate_text import commit_words
@@ -37,10 +36,8 @@ _MOST_WORD_CHARS, _MOST_LINE_CHARS, _MOST_TEXT_CHARS = 100, 500, 4000
 _FORMS = "use 2026-11-22T03:00:00Z, or +90s, +15m, +2h from now, or over"
 
 
-class Undelivered(errors.DaemonNotRunning):
+class Undelivered(errors.DaemonNotRunning, slug="undelivered"):
     """The report was not delivered within the time that the script allows."""
-
-    slug = "undelivered"
 
 
 def run_here(environ: Mapping[str, str]) -> tuple[str, str]:
@@ -159,21 +156,16 @@ def without_empty(words: Mapping[str, Any]) -> dict[str, Any]:
 
 
 F = TypeVar("F", bound=Callable[..., Any])
-notify = LazyGroup(
-    "notify",
-    table={
-        "hello": CommandEntry("notify:hello", "Announce what the script supports; send this first."),
-        "iteration-started": CommandEntry("notify:iteration_started", "Report that an iteration begins."),
-        "attempt-finished": CommandEntry("notify:attempt_finished", "Report that an agent has ended."),
-        "iteration-finished": CommandEntry("notify:iteration_finished", "Report the end of an iteration."),
-        "waiting": CommandEntry("notify:waiting", "Report that the script waits until a time."),
-        "cost": CommandEntry("notify:cost", "Report an amount spent."),
-        "heartbeat": CommandEntry("notify:heartbeat", "Report that the script is alive."),
-    },
-    help="Report from a script that a ralph runs to the daemon that supervises it.",
+
+
+@click.group(
+    cls=LazyGroup,
     epilog="Exit codes: 0 delivered, 1 refused, 2 usage or outside of a run, 3 not delivered in time, 4 the "
     "ralph was removed; iteration-finished --wait: 0 continue, 10 stop, 75 pause. heartbeat: 0 or 2.",
 )
+def notify() -> None:
+    """Report from a script that a ralph runs to the daemon that supervises it."""
+
 
 _wait_help = "Try for S seconds while the daemon is away (10; 60 with --wait)."
 _wait_option = click.option("--wait-timeout", type=_SECONDS, metavar="S", help=_wait_help)

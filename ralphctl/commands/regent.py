@@ -22,7 +22,6 @@ from ralphctl.cli.click_ext import (
     socket_given,
     the_client,
 )
-from ralphctl.cli.overview import CommandEntry
 from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Client, Reply
 from ralphctl.client.waiting import View
@@ -35,20 +34,10 @@ from ralphd import wire
 from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
 from ralphd.overview import has_a_run
 
-regent = LazyGroup(
-    "regent",
-    table={
-        "start": CommandEntry("regent:start", "Start the daemon in the background."),
-        "stop": CommandEntry("regent:stop", "Stop the daemon and all runs."),
-        "restart": CommandEntry("regent:restart", "Restart the daemon without interrupting running loops."),
-        "reload": CommandEntry("regent:reload", "Read your own configuration file again."),
-        "status": CommandEntry("regent:status", "Show the daemon's state and where its files are."),
-        "logs": CommandEntry("regent:logs", "Show the daemon's log."),
-        "install": CommandEntry("install:install", "Install a systemd service for the daemon."),
-        "uninstall": CommandEntry("install:uninstall", "Remove the systemd service; data is kept."),
-    },
-    help="Manage the ralphd daemon.",
-)
+
+@click.group(cls=LazyGroup)
+def regent() -> None:
+    """Manage the ralphd daemon."""
 
 
 def _own_client() -> Client:

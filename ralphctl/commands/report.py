@@ -28,8 +28,9 @@ since_option = time_option("--since", "Start: 8h, 18:00, 2026-11-21.  [18:00 yes
 @ralph_argument
 @since_option
 @time_option("--until", "End.  [now]")
+@click.option("-a", "--all", "every", is_flag=True, help="All ralphs, in the directory of one, too.")
 @click.option("--md", is_flag=True, help="Print Markdown.")
-def report(name: str | None, since: float | None, until: float | None, md: bool) -> None:
+def report(name: str | None, since: float | None, until: float | None, every: bool, md: bool) -> None:
     """Show what NAME did since last evening: tasks, commits, reverts, times, costs, and what to do next.
 
     Without NAME, the ralph of this directory, else all ralphs. Works without a daemon.
@@ -49,12 +50,14 @@ def report(name: str | None, since: float | None, until: float | None, md: bool)
     from ralphctl.report import model, page, read, text
 
     gc.disable()  # hundreds of thousands of objects without cycles, then the process ends: saves a quarter
-    sources = read.choose(None if name is None else check_name(name), here(), os.environ)
+    sources = read.choose(None if name is None else check_name(name), here(), os.environ, every=every)
     reports = [read.read(source, since, until, now) for source in sources]
+    queues = read.landing(reports, since, until)
     if wants_json():
-        print(json.dumps(model.document(reports, since, until), ensure_ascii=False))
+        print(json.dumps(model.document(reports, since, until) | {"landing": queues}, ensure_ascii=False))
         return
     shown = text.page(reports[0], now) if len(reports) == 1 else text.overview(reports, since, until, now)
+    shown = text.with_landing(shown, queues, now)
     if md:
         print(page.markdown(shown))
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,13 +15,12 @@ from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format import state_text
-from ralphctl.format.humanize import ago, count
-from ralphctl.format.output import clean, has_colour, note, wrapped_table
+from ralphctl.format.humanize import count, since_words
+from ralphctl.format.output import PLAIN_COLUMNS, clean, columns, fitted, has_colour, note, wrapped_table
 from ralphd import wire
 from ralphd.errors import UsageError
 
-_HEADS = ("NAME", "STATE", "BRANCH", "COMMITS", "NOT COMMITTED", "SIZE", "LAST USE", "PATH")
-_MOST_PATH_CHARS = 60
+_HEADS = ("NAME", "STATE", "COMMITS", "NOT COMMITTED", "SIZE", "LAST USE")
 
 
 def worktree_options(function: Any) -> Any:
@@ -67,12 +67,15 @@ def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[s
     if printed_as_json(reply):
         return wire.EXIT_OK
     views = reply.value["ralphs"]
+    others: dict[str, None] = {}
     for view in views:
         text = state_text.started_words(view) or state_text.state_words(view, time.time())
-        click.echo(f"{view['name']}: {text}")
-        click.echo(f"  commits go to branch {clean(view.get('branch') or '')}")
-        for line in view.get("notes") or []:
-            note(str(line))
+        own = next((each for each in map(str, view["notes"]) if each.startswith("worktree ")), "")
+        others |= dict.fromkeys(str(each) for each in view["notes"] if each != own)
+        _, comma, more = own.rpartition(", ")
+        click.echo(f"{view['name']}: {text}{comma}{clean(more)}")
+    for line in others:  # the same for most of them
+        note(line)
     click.echo("  next: ralphctl trees  (list the worktrees)")
     return wire.EXIT_FAILED if any(view["state"] == "failed" for view in views) else wire.EXIT_OK
 
@@ -114,19 +117,20 @@ def _remove(client: Client, name: str, *, keep: bool) -> None:
 def _list(trees: Sequence[Mapping[str, Any]]) -> None:
     if not trees:
         click.echo("no worktrees yet: ralphctl start DIR --worktree NAME")
-        return
-    rows = [_HEADS, *map(_row, trees)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    widths[-1] = min(widths[-1], _MOST_PATH_CHARS)
-    click.echo("\n".join(wrapped_table(rows, widths, colour=has_colour(sys.stdout))))
+    room, colour = columns(sys.stdout) or PLAIN_COLUMNS, has_colour(sys.stdout)
+    for folder in sorted({str(Path(tree["path"]).parent) for tree in trees}):
+        rows = [_HEADS, *(_row(tree) for tree in trees if str(Path(tree["path"]).parent) == folder)]
+        click.echo(f"{state_text.directory_name({'directory': folder})}/NAME, on branch ralph/NAME")
+        click.echo("\n".join(wrapped_table(rows, fitted(rows, room), colour=colour)))
 
 
 def _row(tree: Mapping[str, Any]) -> tuple[str, ...]:
+    name, branch = clean(tree["name"]), clean(tree["branch"])
+    name += "" if branch == f"ralph/{name}" else f" (branch {branch})"
     commits = f"+{tree['ahead']} -{tree['behind']}"
     commits += f", {tree['unlanded']} only here" if tree["unlanded"] else ""
     stage = "" if tree["stage"] == "ready" else f" ({tree['stage']})"
     state = (tree["state"] or "no ralph").replace("_", " ") + stage
-    used = ago(tree["used_at"], time.time())
     dirty = count(tree["dirty"], "file") if tree["dirty"] else "-"
     size = f"{tree['size_bytes'] / (1 << 20):.1f} MiB"
-    return clean(tree["name"]), state, clean(tree["branch"]), commits, dirty, size, used, clean(tree["path"])
+    return name, state, commits, dirty, size, since_words("", tree["used_at"], time.time(), " ago")

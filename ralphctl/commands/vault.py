@@ -12,7 +12,6 @@ import click
 
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, LazyGroup, printed_json, wants_json
-from ralphctl.cli.overview import CommandEntry
 from ralphctl.format.humanize import ago
 from ralphctl.format.output import clean, has_colour, message, wrapped_table
 from ralphctl.offline.checkpoint import can_ask, confirmed
@@ -21,13 +20,10 @@ from ralphd import wire
 _HEADS = ("DIRECTORY", "RALPHS", "TAKEN", "SIZE", "COMMITS", "KEPT FILES")
 _MOST_NAMES_CHARS = 40
 
-vault = LazyGroup(
-    "vault",
-    table={
-        "list": CommandEntry("vault:list_", "List the copies of repositories."),
-        "restore": CommandEntry("vault:restore", "Restore a repository or an ignored file."),
-    },
-    help="""List and restore ralphd's copies of repositories and of the ignored files of [git] keep.
+
+@click.group(cls=LazyGroup)
+def vault() -> None:
+    """List and restore ralphd's copies of repositories and of the ignored files of [git] keep.
 
     ralphd copies a repository at the start of a run and at the end of each iteration. The copies stay for 30
     days after ralphctl rm. No daemon is needed.
@@ -36,8 +32,7 @@ vault = LazyGroup(
       ralphctl vault list
       ralphctl vault restore ~/project
       ralphctl vault restore ~/project --to /tmp/project
-    """,
-)
+    """
 
 
 @click.command("list", cls=CommonCommand)

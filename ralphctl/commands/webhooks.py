@@ -21,7 +21,6 @@ from ralphctl.cli.click_ext import (
     the_client,
     wants_json,
 )
-from ralphctl.cli.overview import CommandEntry
 from ralphctl.client.client import Client, Reply
 from ralphctl.format import webhook_text
 from ralphctl.format.output import clean, has_colour, message, note
@@ -33,26 +32,18 @@ _MOST_BYTES = 4096
 
 _FORMATS = click.Choice(["json", "slack", "ntfy"])
 _key = click.argument("key", metavar="NAME", shell_complete=completers.webhooks)
-webhooks = LazyGroup(
-    "webhooks",
-    table={
-        "list": CommandEntry("webhooks:list_", "List webhooks and their last delivery."),
-        "show": CommandEntry("webhooks:show", "Show one webhook in full."),
-        "add": CommandEntry("webhooks:add", "Add a webhook for alerts and other events."),
-        "remove": CommandEntry("webhooks:remove", "Remove a webhook that was added."),
-        "test": CommandEntry("webhooks:test", "Send a test and print the result."),
-        "deliveries": CommandEntry("webhooks:deliveries", "List sent, pending and failed messages."),
-        "replay": CommandEntry("webhooks:replay", "Send a message again."),
-    },
-    help="""Manage alerts to Slack, ntfy or your own endpoint.
+
+
+@click.group(cls=LazyGroup)
+def webhooks() -> None:
+    """Manage alerts to Slack, ntfy or your own endpoint.
 
     The list includes the [[webhooks]] of ralph.toml and of your own file. NAME is a name or an id.
 
     \b
       ralphctl webhooks add --format ntfy --name phone https://ntfy.sh/TOPIC
       ralphctl webhooks test phone
-    """,
-)
+    """
 
 
 @click.command("list", cls=CommonCommand)

@@ -31,10 +31,8 @@ _DIRECTORIES = {"HOME": "", "TMPDIR": "tmp", "XDG_CONFIG_HOME": ".config", "XDG_
 _COMMAND_LIMIT_S, _FACT_LIMIT_S, _CLEANUP_LIMIT_S, _POLL_S = 40.0, 20.0, 10.0, 0.02
 
 
-class DemoFailed(RalphdError):
+class DemoFailed(RalphdError, slug="demo-failed"):
     """Something that the demo shows did not hold."""
-
-    slug = "demo-failed"
 
 
 class DemoInterrupted(BaseException):

@@ -27,6 +27,7 @@ from ralphd.config.configuration import Configuration
 from ralphd.config.values import toml_value
 from ralphd.core.sandbox import BOX, choose, note_on
 from ralphd.errors import DaemonNotRunning, Forbidden, RalphdError
+from ralphd.plain_files import Descriptor
 from ralphd.process import tree
 from ralphd.process.machine import free_memory
 from ralphd.process.sandbox.probe import facts_for
@@ -125,15 +126,12 @@ def _access_fault(path: Path) -> CheckResult | None:
 def set_mode(path: Path) -> str:
     """Make a directory or socket of ours private. Raise OSError."""
     # O_PATH opens sockets too, follows no link, and what was checked is what is changed.
-    descriptor = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
+    with Descriptor(path, os.O_PATH | os.O_NOFOLLOW) as descriptor:
         about = os.fstat(descriptor)
         if about.st_uid != os.geteuid():
             raise PermissionError(f"{path} belongs to another user")
         mode = 0o700 if stat.S_ISDIR(about.st_mode) else 0o600
         Path(f"/proc/self/fd/{descriptor}").chmod(mode)
-    finally:
-        os.close(descriptor)
     return f"chmod {mode:04o} {path}"
 
 

@@ -16,6 +16,7 @@ RALPH = "Ralph: "
 
 
 Source: TypeAlias = tuple[str | None, str | None]
+Find: TypeAlias = Callable[[Mapping[str, str], str], str | None]
 
 
 class Sink(Protocol):
@@ -116,10 +117,7 @@ _SIZES = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def iteration_spans(
-    newest_first: Sequence[Mapping[str, Any]],
-    iteration: str | None,
-    task: str | None,
-    find: Callable[[Mapping[str, str], str], str | None],
+    newest_first: Sequence[Mapping[str, Any]], iteration: str | None, task: str | None, find: Find
 ) -> list[dict[str, str]]:
     """Return where the log of some iterations lies, the oldest first, in the words of a query.
 
@@ -148,9 +146,7 @@ def iteration_spans(
     return spans
 
 
-def _marked(
-    newest_first: Sequence[Mapping[str, Any]], at: int, find: Callable[[Mapping[str, str], str], str | None]
-) -> str | None:
+def _marked(newest_first: Sequence[Mapping[str, Any]], at: int, find: Find) -> str | None:
     """Return when an iteration began, by the loop's line about it; -1 is the one that runs now, if any."""
     began = _began(newest_first, at) if at >= 0 else None
     earlier = next(iter(newest_first[at + 1 : at + 2]), {})

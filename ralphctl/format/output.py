@@ -111,6 +111,17 @@ def wrapped_table(
             yield paint(indent + line.rstrip(), DIM, on=colour and i == 0)
 
 
+def fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """Return the widths of a table's columns for ``room`` columns; no word is cut."""
+    cells = list(zip(*rows, strict=True))
+    widths = [max(map(len, column)) for column in cells]
+    least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in cells]
+    while sum(widths) + 2 * (len(widths) - 1) > room and widths != least:
+        slack = [width - low for width, low in zip(widths, least, strict=True)]
+        widths[slack.index(max(slack))] -= 1
+    return widths
+
+
 def error(fault: RalphdError) -> None:
     """Print an error on stderr: what, why, what to do."""
     head, *more = fault.what.splitlines() or [""]

@@ -53,7 +53,8 @@ def reason(view: View, now: float) -> str:
         case "paused":
             return clean(humanize.pause_words(view.get("pause_reason")) or view.get("message") or "")
         case "stopped" | "done":
-            return "registered, never started" if state == "idle" else clean(view.get("message") or "")
+            why = "registered, never started" if state == "idle" else view.get("message")
+            return clean(why or overview.landing_words(view))
         case _ if state in ("pausing", "stopping"):
             what, at = humanize.asked(view.get("message"))
             since = "" if at is None else f", requested {duration(now - at)} ago"
@@ -69,7 +70,7 @@ def _wait_reason(view: View) -> str:
         limit = part(part(view, "seen"), "limit")
         return f"{clean(limit.get('agent'))}: {clean(limit.get('name') or 'usage limit')} (seen in output)"
     own = clean(wait.get("reason") or "unknown").strip()
-    if own in ("resources", "schedule") and view.get("message"):
+    if own in ("resources", "schedule", "usage_limit") and view.get("message"):
         return clean(view["message"])
     if own in overview.LIMITS:
         return humanize.pause_words(own)
@@ -153,6 +154,10 @@ def _steps(view: View) -> list[tuple[str, str]]:
             return [("see why", why), ("start it again", again)]
         case "stopped" | "idle":
             return [("start it", again)]
+        case "done" if part(view, "landing").get("state") == "waiting":
+            return [("land its branch", f"ralphctl land {name}"), ("see what it did", done)]
+        case "done" if part(view, "landing").get("state") == "refused":
+            return [("see why", "ralphctl queue"), ("start it: the built-in loop has the task", again)]
         case "done":
             return [("see what it did", done), ("start it again", again)]
         case _:

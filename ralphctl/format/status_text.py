@@ -48,7 +48,7 @@ def ralph(
         )
     notes = given if isinstance(given := view.get("notes"), list) else []
     if view.get("tasks"):  # they are counted below; the note has the numbers of the start
-        notes = [note for note in notes if not str(note).startswith("the task list is ")]
+        notes = [note for note in notes if not str(note).startswith(("the task list is ", "forecast for "))]
     rows = [
         *incident_rows(view, now, daemon=daemon),
         ("last change", _last_change(view, now)),
@@ -56,6 +56,7 @@ def ralph(
         *_under("agents", _agents(view, now)),
         *_under("checkpoint", saved),
         *_facts(view, now, daemon=daemon),
+        ("landing", clean("" if view.get("state") == "done" else overview.landing_words(view))),
         *_under("changed", state_text.drift_rows(view)),
         *[("note", clean(line)) for line in notes],
         *_under("next", [f"{command}  ({what})" for what, command in steps]),

@@ -47,6 +47,7 @@ def table(
     counts = ", ".join(f"{number} {key}" for key, number in overview.totals(rest).items())
     notes = [f"and {counts}: ralphctl status --all"] if rest else []
     notes += _waits(rows, now)
+    notes += filter(None, [clean(overview.landing_line(rows))])
     if changed := [clean(view.get("name")) for view in views if view.get("drift")]:
         notes.append(f"* configuration changed since the start: ralphctl status {changed[0]}")
     lines += [line for note in notes for line in _broken(note, columns)]

@@ -83,10 +83,8 @@ _MOST_FILES = 200
 _REF = re.compile(r"refs/ralph/[A-Za-z0-9._/-]{1,200}")
 
 
-class StartDeclined(RalphdError):
+class StartDeclined(RalphdError, slug="not-started", exit_code=wire.EXIT_FAILED):
     """The user declined to start without the checkpoint."""
-
-    slug, exit_code = "not-started", wire.EXIT_FAILED
 
 
 def resume_options(function: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ralphctl.report.history import amount, whole
 from ralphd import overview
+from ralphd.core.quota.forecast import Forecast
 from ralphd.core.time import Moment, rfc3339
 
 MICRO: Final = 1_000_000
@@ -278,7 +279,7 @@ class ReportSource:
 class RalphReport:
     """A whole report on one ralph. ``changed`` is what the kept commits changed.
 
-    ``budget_usd`` is its ``max_cost_usd``; 0: no limit.
+    ``budget_usd`` is its ``max_cost_usd``; 0: no limit. ``forecast`` is of its open tasks.
     """
 
     source: ReportSource
@@ -288,6 +289,12 @@ class RalphReport:
     tasks: TaskListState | None
     changed: Diffstat | None
     budget_usd: float = 0.0
+    forecast: Forecast | None = None
+
+    @property
+    def needs_you(self) -> bool:
+        """Whether it or its branch in the landing queue waits for a person."""
+        return self.state.needs_person or overview.landing_need(self.view) != ""
 
     @property
     def has_untold_costs(self) -> bool:
@@ -333,6 +340,7 @@ def _ralph(report: RalphReport) -> dict[str, Any]:
         "cost": _cost(summary.cost, is_unknown=report.has_untold_costs),
         "cost_by_agent": summary.agents,
         "budget": {"usd": report.budget_usd or None, "left_usd": report.left_usd},
+        "forecast": report.forecast,
         **_pick(summary, "failures", "calls", "repairs"),
         "counts": _pick(summary, "iterations", "attempts", "runs", "failed_runs"),
         "remarks": summary.remarks,

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from ralphctl.report.gather import Gatherer
 from ralphctl.report.history import HistoryReader, amount, moment, text, whole
 from ralphctl.setup.detect import task_list
 from ralphd import overview, wire
+from ralphd.core.landing.model import LandingQueue
+from ralphd.core.landing.views import landing_of, queue_view
 from ralphd.core.loop.inbox import ADDED, Inbox, Sent
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.time import rfc3339
@@ -30,6 +33,7 @@ GIT_LIMIT_S: Final = 5.0
 MOST_COMMITS: Final = 2000
 _STATE, _HISTORY, _TASKS, _DEFINITION = "regent-state.json", "history.jsonl", "tasks.json", "ralph.json"
 _LOG: Final = ("log", "--no-walk=unsorted", "--stdin", "--numstat", "-z", "--format=", "--no-renames")
+_COUNT: Final = ("rev-list", "--count", "--no-merges", "--end-of-options")
 _PLAIN: Final = ("--no-ext-diff", "--no-textconv", "--diff-merges=first-parent")
 _NUMSTAT: Final = re.compile(r"(?:^|\0)\n*(\d+|-)\t(\d+|-)\t([^\0]+)")  # a dash for a binary file
 
@@ -97,7 +101,12 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
     changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
     state, tasks = reported_state(view), _tasks(source, definition)
     budget_usd = amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
-    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd)
+    likely = None
+    if source.home is not None and tasks is not None and tasks.open:
+        from ralphd.store.shared.quota import forecast_for  # loads pydantic
+
+        likely = forecast_for(source.home.parent.parent, source.name, [each.id for each in tasks.open], now)
+    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd, likely)
 
 
 def gathered(
@@ -116,6 +125,9 @@ def _view(source: model.ReportSource, definition: View) -> View:
     state = _file(source.path(_STATE))
     last = offline.view_of(state, source.directory) if state else offline.last_view(source.directory)
     view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
+    for queue in _queues(source.home.parent.parent) if source.home else ():
+        shown = landing_of(queue, source.name, is_active=overview.is_at_work(view))
+        view["landing"] = shown or view.get("landing")
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
     if source.home is None:
@@ -123,6 +135,45 @@ def _view(source: model.ReportSource, definition: View) -> View:
     else:
         daemon = processes.lock_holder(source.home.parent.parent / "lock")
     return view if daemon else offline.without_daemon(view, ended_with_it=source.is_build)
+
+
+@cache
+def _queues(state: Path) -> list[LandingQueue]:
+    """Return the landing queues of a state directory. Each file is read once."""
+    if not (state / "landing").is_dir():
+        return []
+    from ralphd.store.shared.landing import known_queues  # loads pydantic
+
+    return [queue for files in known_queues(state) if (queue := files.peek())]
+
+
+def landing(reports: Sequence[model.RalphReport], since: float, until: float) -> list[dict[str, Any]]:
+    """Return the landing queues of these ralphs: what landed in the span, newest first, and what has not.
+
+    ``commits`` is how many a branch brought, None if git does not know.
+    """
+    known = {each.source.name: each for each in reports if each.source.home}
+    active = {name for name, report in known.items() if overview.is_at_work(report.view)}
+    states = dict.fromkeys(each.source.home.parent.parent for each in known.values() if each.source.home)
+    views = [queue_view(each, active) for state in states for each in _queues(state)]
+    for view in views:
+        kept = []
+        newest = {each["branch"]: each["number"] for each in sorted(view["candidates"], key=_number)}
+        for each in view["candidates"]:
+            if each["state"] in ("landed", "pushed"):
+                is_shown = since <= (moment(each["ended_at"]) or 0) < until
+            else:
+                is_shown = newest[each["branch"]] == each["number"]
+            if is_shown and (each["ralph"] in known or len(reports) > 1):  # a removed ralph landed, too
+                span = f"{each['commit']}^1..{each['commit']}"
+                commits = _git(Path(view["repository"]), *_COUNT, span) if each["commit"] else None
+                kept.append(each | {"commits": int(commits) if commits else None})
+        view["candidates"] = kept
+    return [view for view in views if view["candidates"]]
+
+
+def _number(candidate: View) -> int:
+    return int(candidate["number"])
 
 
 def reported_state(view: View) -> model.ReportedState:

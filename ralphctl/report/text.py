@@ -6,10 +6,11 @@ A cost that is not known is called unknown; it is never shown as 0.
 import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
+from pathlib import PurePath
 
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
-from ralphctl.format.humanize import View, clock, count, cut, duration, minute, until, wait_words
+from ralphctl.format.humanize import View, clock, count, cut, duration, minute, moment, until, wait_words
 from ralphctl.format.output import clean
 from ralphctl.report import model
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
@@ -49,8 +50,8 @@ def page(report: RalphReport, now: float) -> ReportPage:
 
 def overview(reports: Sequence[RalphReport], since: float, to: float, now: float) -> ReportPage:
     """Return a few lines on each ralph, those that need a person first."""
-    ordered = sorted(reports, key=lambda report: (not report.state.needs_person, report.source.name))
-    blocked = sum(report.state.needs_person for report in reports)
+    ordered = sorted(reports, key=lambda report: (not report.needs_you, report.source.name))
+    blocked = sum(report.needs_you for report in reports)
     silent = sum(report.has_untold_costs for report in reports)
     total = sum((report.summary.cost for report in reports), ReportCost())
     unknown = f"unknown for {count(silent, 'ralph')}" if silent else ""
@@ -70,6 +71,35 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
         items.append(PageItem(head, more=tuple(more)))
     state = f"{blocked or 'none'} {'need' if blocked > 1 else 'needs'} you"
     return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Ralphs", tuple(items)),))
+
+
+def with_landing(shown: ReportPage, queues: Sequence[View], now: float) -> ReportPage:
+    """Return the page with a row and a section for each landing queue: what waits and why, what landed."""
+    for queue in queues:
+        landed = [each for each in queue["candidates"] if each["commit"]]
+        left = [each for each in queue["candidates"] if not each["commit"]]
+        target = clean(queue["target"] + " of " + PurePath(queue["repository"].removesuffix("/.git")).name)
+        words = f"{count(len(landed), 'branch', 'branches') if landed else 'nothing'} on {target}"
+        if landed and all(commits := [each["commits"] for each in landed]):
+            words += f" ({count(sum(commits), 'commit')})"
+        words += f"; {len(left)} not yet: {typed('ralphctl queue')}" if left else ""
+        items = [PageItem(f"blocked: {clean(queue['blocked'])}")] if queue["blocked"] else []
+        items += [PageItem(_landing_words(each, now)) for each in (*left, *landed)]
+        more = f"… and {len(items) - _MOST_DONE} more: {typed('ralphctl queue')}" * (len(items) > _MOST_DONE)
+        section = PageSection(f"Landing on {target}", tuple(items[:_MOST_DONE]), (), more)
+        rows = (*shown.rows[:2], ("landed", words), *shown.rows[2:])
+        shown = shown._replace(rows=rows, sections=(section, *shown.sections))
+    return shown
+
+
+def _landing_words(each: View, now: float) -> str:
+    state = "reverted" if each["undoes"] and each["commit"] else each["state"]
+    brought = f" ({count(each['commits'], 'commit')})" if each["commits"] else ""
+    step = "" if each["next"] in each["why"] else clean(each["next"])
+    step = typed(step) if step.startswith("ralphctl ") else step
+    why = "; ".join(filter(None, (clean(each["why"]), step)))
+    at = minute(moment(each["ended_at"] or each["queued_at"]) or now, now)
+    return f"{at}  {clean(each['branch'])} {state}{brought}" + (f": {why}" if why else "")
 
 
 def cost_page(report: RalphReport, seen: View, now: float) -> ReportPage:
@@ -119,6 +149,8 @@ def _rows(report: RalphReport, now: float) -> Iterator[tuple[str, str]]:
         rate = report.usd_per_hour
         lasts = f", enough for {duration(report.left_usd / rate * 3600)}" if rate and report.left_usd else ""
         yield "budget", f"{usd_words(report.left_usd)} left of {usd_words(report.budget_usd)}{lasts}"
+    if report.forecast is not None:
+        yield "forecast", report.forecast.words()
     if commits := _commits(report):
         yield "commits", commits
     times = sorted(_times(report), key=lambda row: row[0] != "work")

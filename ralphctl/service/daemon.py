@@ -28,10 +28,8 @@ _READY_LIMIT_S = 30.0
 COOKIES = ("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID")
 
 
-class StartFailed(RalphdError):
+class StartFailed(RalphdError, slug="start-failed"):
     """The daemon could not be started; what it printed has been shown."""
-
-    slug = "start-failed"
 
     def __init__(self, what: str, exit_code: int, **more: str) -> None:
         super().__init__(what, **more)

@@ -27,22 +27,16 @@ WORK_LIMIT_S = units.STOP_LIMIT_S + 30.0
 """For a start or a stop, which takes as long as the daemon does."""
 
 
-class NoSystemd(RalphdError):
+class NoSystemd(RalphdError, slug="no-systemd", exit_code=69):
     """No systemd answers here."""
 
-    slug, exit_code = "no-systemd", 69
 
-
-class SystemctlFailed(RalphdError):
+class SystemctlFailed(RalphdError, slug="systemctl-failed"):
     """systemctl failed."""
 
-    slug, exit_code = "systemctl-failed", 1
 
-
-class NotRoot(Forbidden):
+class NotRoot(Forbidden, slug="not-root"):
     """A service of the machine needs root."""
-
-    slug = "not-root"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,10 +193,8 @@ def _environment() -> dict[str, str]:
 _LONGEST_UNIT = 1 << 20
 
 
-class EditedByHand(RalphdError):
+class EditedByHand(RalphdError, slug="unit-edited"):
     """The unit is not as ralphd wrote it."""
-
-    slug, exit_code = "unit-edited", 1
 
 
 def daemon_command() -> tuple[str, ...]:

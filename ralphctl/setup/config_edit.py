@@ -30,10 +30,8 @@ from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UsageErr
 from ralphd.store.files import write_whole
 
 
-class ChangedMeanwhile(RalphdError):
+class ChangedMeanwhile(RalphdError, slug="changed-meanwhile", exit_code=75):
     """The file was written by another program between our read and our write."""
-
-    slug, exit_code = "changed-meanwhile", 75
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,8 @@ _TOML, _PROMPT, _SCHEMA = "ralph.toml", "PROMPT.md", ".ralph/ralph.schema.json"
 _TEMPLATES = Path(__file__).parent
 
 
-class AlreadyThere(RalphdError):
+class AlreadyThere(RalphdError, slug="already-there"):
     """``ralph.toml`` exists, and a flag asks for something that would change it."""
-
-    slug = "already-there"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,13 @@ from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
 from ralphd.errors import ConfigFaults
 
+Compiler: TypeAlias = Callable[[str], re.Pattern[str]]
 VERSION: Final = 1
 """The version of the files that this program understands."""
 
@@ -101,9 +102,7 @@ def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
     )
 
 
-def _entries(
-    given: object, what: str, compiled: Callable[[str], re.Pattern[str]], faults: list[str]
-) -> Iterator[Pattern]:
+def _entries(given: object, what: str, compiled: Compiler, faults: list[str]) -> Iterator[Pattern]:
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         faults.append(f"{what}: must be written as [[{what}]]")
         return
@@ -120,9 +119,7 @@ def _entries(
             yield pattern
 
 
-def _entry(
-    entry: dict[str, Any], compiled: Callable[[str], re.Pattern[str]]
-) -> tuple[Pattern | None, list[str]]:
+def _entry(entry: dict[str, Any], compiled: Compiler) -> tuple[Pattern | None, list[str]]:
     faults = [f"{key}: unknown key" for key in sorted(entry.keys() - _KEYS)]
     name = entry.get("name")
     if not isinstance(name, str) or not name:
@@ -151,9 +148,7 @@ def _word(entry: dict[str, Any], key: str, words: type[_W], default: str, faults
     return None
 
 
-def _expression(
-    entry: dict[str, Any], compiled: Callable[[str], re.Pattern[str]], faults: list[str]
-) -> re.Pattern[str] | None:
+def _expression(entry: dict[str, Any], compiled: Compiler, faults: list[str]) -> re.Pattern[str] | None:
     text = entry.get("match")
     if not isinstance(text, str) or not text:
         faults.append("match: must be a regular expression, and is missing")

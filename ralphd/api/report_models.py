@@ -90,8 +90,8 @@ class ReportHead(Strict):
 _CORE_TYPES: dict[str, type[reports.Report]] = {}
 
 
-def _body(name: str, kind: str, core: type[reports.Report], text: str, **bounds: Any) -> type[ReportHead]:
-    """Make the body of one kind. ``bounds`` are used instead of those in BOUNDS."""
+def _body(kind: str, core: type[reports.Report], **bounds: Any) -> type[ReportHead]:
+    """Make the fields of one kind. ``bounds`` are used instead of those in BOUNDS."""
     _CORE_TYPES[kind] = core
     wire_names = {inside: outside for outside, inside in CORE_NAMES.get(kind, {}).items()}
     hints = get_type_hints(core)
@@ -104,48 +104,60 @@ def _body(name: str, kind: str, core: type[reports.Report], text: str, **bounds:
             bound | None if NoneType in get_args(hints[each.name]) else bound,
             Field(default_factory=list) if default == () else default,
         )
-    return create_model(name, __base__=ReportHead, __doc__=text, __module__=__name__, **fields)
+    return create_model("Fields", __base__=ReportHead, __module__=__name__, **fields)
 
 
-_BODIES = (
-    _body(
-        *("HelloReport", "hello", reports.Hello),
-        "The first report of a run: whether it handles SIGUSR1 and SIGUSR2, and its agent.",
-    ),
-    _body(
-        *("IterationStartedReport", "iteration-started", reports.IterationStarted),
-        "An iteration begins at ``head`` on ``branch``; needed after a pull or rebase just before it.",
-    ),
-    _body(
-        *("AttemptFinishedReport", "attempt-finished", reports.AttemptFinished),
-        "One agent process has ended; a success has no ``failure_kind``.\n\n"
-        "A ``cost_usd`` whose ``cost_source`` is ``unknown`` is not stored. "
-        "Without ``ended_at``: now.",
-    ),
-    _body(
-        *("IterationFinishedReport", "iteration-finished", reports.IterationFinished),
-        "A boundary: the answer has the next step and the verdict, however long the tests take.\n\n"
-        "``wait`` false: the run does not wait, so the next boundary with ``wait`` judges its commits.\n"
-        "Without ``ended_at``: now.",
-        commits=Annotated[list[Commit], Field(max_length=MOST_COMMITS)],
-    ),
-    _body(
-        *("WaitingReport", "waiting", reports.WaitingUntil),
-        "The run waits until ``until``; null, or a past time: the wait is over.",
-    ),
-    _body("CostReport", "cost", reports.Cost, "The cost since the last such report."),
-    _body(
-        *("AgentExhaustedReport", "agent-exhausted", reports.AgentExhausted),
-        "An agent is not used until ``until``; null: until a person acts.",
-    ),
-    _body("AgentReturnedReport", "agent-returned", reports.AgentReturned, "An agent is available again."),
-    _body(
-        *("EndingReport", "ending", LastWord),
-        "The last report: the run will end with ``code``, for a ``reason``; ``why`` explains it.",
-        reason=Annotated[Line, Field(min_length=1)],
-    ),
-    _body("HeartbeatReport", "heartbeat", reports.Heartbeat, "The run is alive."),
-)
+class HelloReport(_body("hello", reports.Hello)):  # type: ignore[misc]
+    """The first report of a run: whether it handles SIGUSR1 and SIGUSR2, and its agent."""
+
+
+class IterationStartedReport(_body("iteration-started", reports.IterationStarted)):  # type: ignore[misc]
+    """An iteration begins at ``head`` on ``branch``; needed after a pull or rebase just before it."""
+
+
+class AttemptFinishedReport(_body("attempt-finished", reports.AttemptFinished)):  # type: ignore[misc]
+    """One agent process has ended; a success has no ``failure_kind``.
+
+    A ``cost_usd`` whose ``cost_source`` is ``unknown`` is not stored. Without ``ended_at``: now.
+    """
+
+
+_Commits = Annotated[list[Commit], Field(max_length=MOST_COMMITS)]
+
+
+class IterationFinishedReport(_body("iteration-finished", reports.IterationFinished, commits=_Commits)):  # type: ignore[misc]
+    """A boundary: the answer has the next step and the verdict, however long the tests take.
+
+    ``wait`` false: the run does not wait, so the next boundary with ``wait`` judges its commits.
+    Without ``ended_at``: now.
+    """
+
+
+class WaitingReport(_body("waiting", reports.WaitingUntil)):  # type: ignore[misc]
+    """The run waits until ``until``; null, or a past time: the wait is over."""
+
+
+class CostReport(_body("cost", reports.Cost)):  # type: ignore[misc]
+    """The cost since the last such report."""
+
+
+class AgentExhaustedReport(_body("agent-exhausted", reports.AgentExhausted)):  # type: ignore[misc]
+    """An agent is not used until ``until``; null: until a person acts."""
+
+
+class AgentReturnedReport(_body("agent-returned", reports.AgentReturned)):  # type: ignore[misc]
+    """An agent is available again."""
+
+
+class EndingReport(_body("ending", LastWord, reason=Annotated[Line, Field(min_length=1)])):  # type: ignore[misc]
+    """The last report: the run will end with ``code``, for a ``reason``; ``why`` explains it."""
+
+
+class HeartbeatReport(_body("heartbeat", reports.Heartbeat)):  # type: ignore[misc]
+    """The run is alive."""
+
+
+_BODIES = tuple(kind for fields in ReportHead.__subclasses__() for kind in fields.__subclasses__())
 if TYPE_CHECKING:
     ReportBody: TypeAlias = ReportHead
 else:

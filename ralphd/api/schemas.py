@@ -104,14 +104,6 @@ class WorktreeRequest(RegisterRequest):
     count: int = Field(default=1, ge=1, le=MOST_TREES)
 
 
-class KeepQuery(BaseModel):
-    """``keep=1`` saves commits and files under a ref before a worktree is removed."""
-
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
-
-    keep: bool = False
-
-
 class StartRequest(Strict):
     """Flags for this start, over those of the registration.
 
@@ -157,10 +149,14 @@ class WebhookRequest(Strict):
 
 
 class LandRequest(Strict):
-    """Whose branch is to land; ``branch`` is another one than that of the ralph's directory."""
+    """Whose branch is to land; ``branch`` is another one than that of the ralph's directory.
+
+    ``pr``: it is only pushed, for a pull request.
+    """
 
     ralph: Name
     branch: Annotated[Text, Field(min_length=1, max_length=1000)] | None = None
+    pr: bool = False
 
 
 class UndoLandingRequest(Strict):
@@ -184,6 +180,12 @@ class QueryParameters(BaseModel):
     """Query parameters: nothing unknown."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class KeepQuery(QueryParameters):
+    """``keep=1`` saves commits and files under a ref before a worktree is removed."""
+
+    keep: bool = False
 
 
 class ViewQuery(QueryParameters):
@@ -360,6 +362,7 @@ _PARTS = {
     "checkpoint": (CheckpointView | None, ...),
     "drift": (list[DriftView], ...),
     "guard": (GuardView | None, ...),
+    "landing": ("RalphLandingView | None", ...),
     "notes": (list[str], ...),
     "last_change": (LastChangeView | None, ...),
     "incident": (IncidentView | None, ...),
@@ -489,7 +492,7 @@ class LandingCandidateView(BaseModel):
     ralph: str
     branch: str
     head: str
-    state: Literal["queued", "waiting", "landed", "refused"]
+    state: Literal["queued", "waiting", "landed", "pushed", "refused"]
     why: str
     tries: int
     commit: str | None
@@ -499,11 +502,18 @@ class LandingCandidateView(BaseModel):
     next: str
 
 
+class RalphLandingView(LandingCandidateView):
+    """The last branch of a ralph in a landing queue. ``blocked`` says why nothing lands."""
+
+    target: str
+    blocked: str | None
+
+
 class LandingBatchView(BaseModel):
     """The candidates that are worked on together now."""
 
     numbers: list[int]
-    doing: Literal["merging", "testing", "baseline", "moving"]
+    doing: Literal["merging", "testing", "checking", "baseline", "moving", "pushing"]
 
 
 class LandingQueueView(BaseModel):
@@ -512,7 +522,7 @@ class LandingQueueView(BaseModel):
     repository: str
     target: str
     remote: str | None
-    mode: Literal["off", "ask", "auto"]
+    mode: Literal["off", "ask", "auto", "branch"]
     blocked: str | None
     batch: LandingBatchView | None
     candidates: list[LandingCandidateView]

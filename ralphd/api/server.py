@@ -8,9 +8,7 @@ import os
 import resource
 import socket
 import stat
-import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,8 +21,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ralphd import errors
 from ralphd.api.errors import problem
 from ralphd.diagnostics import LogLimit
+from ralphd.process.peer_run import Peer, peer_of
 from ralphd.process.sandbox.box import renew_shared
-from ralphd.process.tree import start_ticks
 
 MAX_PATH_BYTES = 107
 """What fits ``sun_path`` beside its closing NUL (unix(7))."""
@@ -216,30 +214,7 @@ OTHER_DESCRIPTORS = 32
 HEAD_S = 30.0
 """The time limit for the head of each request; uvicorn would wait for ever."""
 
-_UCRED = struct.Struct("3i")
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """The process that connected (SO_PEERCRED); its pid may have been reused since."""
-
-    pid: int
-    uid: int
-    gid: int
-    ticks: int | None = None
-    """When it started, in clock ticks since boot: a later process of the same pid differs."""
-
-    @property
-    def is_welcome(self) -> bool:
-        """Return whether it is our own user's, or root's. Another user namespace is 65534: refused."""
-        return self.uid in (os.geteuid(), 0)
-
-
-def peer_of(connection: socket.socket) -> Peer:
-    """Return the process at the other end of a Unix socket."""
-    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
-    return Peer(pid, uid, gid, start_ticks(pid))
 
 
 def most_connections(descriptors: int) -> int:

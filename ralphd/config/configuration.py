@@ -200,6 +200,13 @@ def home_of(environ: Mapping[str, str]) -> Path:
         return Path("/nonexistent")
 
 
+def data_home(environ: Mapping[str, str]) -> Path:
+    """Return ``$XDG_DATA_HOME/ralphd``, where ralphd's own work trees are."""
+    data = Path(environ.get("XDG_DATA_HOME", ""))
+    data = data if data.is_absolute() else home_of(environ) / ".local" / "share"
+    return data.resolve() / "ralphd"
+
+
 def _refuse_lower_sandbox(users_own: Layer, projects: Layer) -> None:
     """Add a fault if ``ralph.toml``, which an agent can write, lowers the sandbox of the user's own file."""
     setting, own = projects.settings.get(SANDBOX), users_own.settings.get(SANDBOX)

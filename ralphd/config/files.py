@@ -14,7 +14,7 @@ from typing import Any
 
 from ralphd.config.layers import ConfigFault, KeyPath, Layer, tree_layer
 from ralphd.core.delivery import SECRET_PREFIX
-from ralphd.plain_files import read_plain
+from ralphd.plain_files import Descriptor, read_plain
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -226,16 +226,13 @@ def distrust(status: os.stat_result, path: Path, *, uid: int, private_group: int
 
 def _read(path: Path) -> str:
     # O_NONBLOCK: a FIFO in place of the file must not block the daemon
-    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with Descriptor(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
         if why := distrust(os.fstat(fd), path, uid=os.geteuid(), private_group=_private_group()):
             raise Untrusted(why)
         if (mode := path.parent.stat().st_mode) & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise Untrusted(f"is in a directory that other users can write: `chmod o-w {path.parent}`")
         with os.fdopen(fd, "rb", closefd=False) as file:
             return file.read().decode("utf-8")
-    finally:
-        os.close(fd)
 
 
 def _private_group() -> int | None:

@@ -1,12 +1,14 @@
 """The list of keys, made from the specs: names, types, ranges, flags, and those of the user's file only."""
 
+import ast
+import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from itertools import combinations
-from typing import Annotated, Any, get_type_hints
+from itertools import combinations, pairwise
+from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ralphd.config import specs
 from ralphd.config.values import in_words, shown
@@ -88,8 +90,15 @@ class ConfigKey:
         return f"{self.section}.{self.name}"
 
     @property
-    def schema(self) -> dict[str, Any]:
+    def shape(self) -> dict[str, Any]:
+        """Its type and range as a JSON Schema."""
         return _adapter(self.section, self.name).json_schema()
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The shape with its purpose, read from the source of the specs, which a daemon may outlive."""
+        purpose = _purposes()[_SPECS[self.section].__name__][self.name]
+        return dict(sorted({**self.shape, "description": purpose}.items()))
 
     def read(self, value: object) -> Any:
         """Return the value as the spec holds it. Raise BadValue in words, with the range."""
@@ -100,7 +109,7 @@ class ConfigKey:
                 if error["type"] == "value_error":
                     raise BadValue(str(error["ctx"]["error"])) from None
             is_value = "" if isinstance(value, dict) else f", is {shown(value)}"
-            raise BadValue(f"has to be {in_words(self.schema)}{is_value}") from None
+            raise BadValue(f"has to be {in_words(self.shape)}{is_value}") from None
 
 
 @cache
@@ -119,8 +128,21 @@ def keys_of(section: str) -> Mapping[str, ConfigKey]:
 @cache
 def _adapter(section: str, name: str) -> TypeAdapter[Any]:
     annotation: Any = get_type_hints(_SPECS[section], include_extras=True)[name]
-    metadata = next(item.metadata for item in fields(_SPECS[section]) if item.name == name)
-    return TypeAdapter(Annotated[annotation, Field(**metadata)], config=ConfigDict(strict=True))
+    return TypeAdapter(annotation, config=ConfigDict(strict=True))
+
+
+@cache
+def _purposes() -> Mapping[str, Mapping[str, str]]:
+    """Return the text below each field of each spec. Python keeps it nowhere, so it is read in the source."""
+    return {
+        spec.name: {
+            ast.unparse(key.target): " ".join(ast.literal_eval(text.value).split())
+            for key, text in pairwise(spec.body)
+            if isinstance(key, ast.AnnAssign) and isinstance(text, ast.Expr)
+        }
+        for spec in ast.parse(inspect.getsource(specs)).body
+        if isinstance(spec, ast.ClassDef)
+    }
 
 
 def schema() -> dict[str, Any]:

@@ -206,7 +206,7 @@ def flags_layer(flags: Mapping[str, object]) -> Layer:
 
 def from_text(key: ConfigKey, text: str) -> object:
     """Return a variable's or a flag's text as the type of its key; text that does not fit stays text."""
-    kind = key.schema.get("type")
+    kind = key.shape.get("type")
     try:
         match kind:
             case "boolean":

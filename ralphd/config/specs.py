@@ -1,13 +1,13 @@
 """The sections of ``ralph.toml`` as frozen specs: every key, its type, range, default and purpose.
 
-The only list of keys: the reader, the schema, the faults and docs/configuration.md follow it. Durations are
-seconds unless the name has another unit; 0 stands for "no limit" where the text says so.
+The only list of keys: the reader, the schema, the faults and docs/configuration.md follow it. The text below
+a key is its purpose, for editors and the reference. Durations are seconds unless the name has another unit; 0
+stands for "no limit" where the text says so.
 """
-# ruff: noqa: RUF009  # each call of `key` declares a field of its own
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from dataclasses import dataclass, field
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -25,15 +25,6 @@ from ralphd.core.limits import size_in_bytes
 
 A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20
-
-
-def key(default: Any, purpose: str) -> Any:
-    """Declare a key with its default (or what makes it) and its purpose, for editors and the reference."""
-    metadata = {"description": purpose}
-    if callable(default):
-        return field(default_factory=default, metadata=metadata)
-    return field(default=default, metadata=metadata)
-
 
 Seconds: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S, allow_inf_nan=False)]
 Minutes: TypeAlias = Annotated[float, Field(ge=0, le=A_YEAR_S / 60, allow_inf_nan=False)]
@@ -60,132 +51,145 @@ FilledTexts: TypeAlias = Annotated[tuple[FilledText, ...], Field(strict=False)]
 class ProjectSpec:
     """``[project]``"""
 
-    name: Text = key(
-        "", "The ralph's name, made fit: lower case, digits, '.', '_', '-'. Empty: the directory's name."
-    )
+    name: Text = ""
+    """The ralph's name, made fit: lower case, digits, '.', '_', '-'. Empty: the directory's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RalphSpec:
     """``[ralph]``"""
 
-    command: Texts = key((), "The command and its arguments. Empty: the built-in loop.")
-    mode: Literal["loop", "iteration"] = key(
-        "loop", "Whether a run loops by itself, or each run is one iteration."
-    )
-    prompt_file: FilledText = key("PROMPT.md", "The prompt of the built-in loop.")
-    tasks: FilledText = key("auto", "The file that lists the tasks, or 'auto': the first one found.")
-    restart: Literal["on-failure", "always", "never"] = key(
-        "on-failure", "When a new run follows one that has ended."
-    )
-    max_iterations: Count = key(0, "End after this number of iterations; 0 for no limit.")
-    max_cost_usd: Dollars = key(0.0, "End when the agents have cost this much; 0 for no limit.")
-    max_runtime_seconds: Seconds = key(
-        0.0,
-        "End after this time; 0 for no limit. A command that reports no iterations is not ended: see"
-        " max_run_seconds.",
-    )
-    iteration_pause_seconds: Seconds = key(1.0, "The pause between two runs in iteration mode.")
-    priority: Priority = key(
-        0, "Of the ralphs that wait for a place, those with a larger number start first."
-    )
-    schedule: Annotated[Text, AfterValidator(a_schedule)] = key(
-        "",
-        'The times of day at which it works, in local time, as "23:00-07:00", several with commas. Empty:'
-        " always. Outside of them a run ends after its iteration, and the next one waits.",
-    )
-    setup: Text = key(
-        "", "What makes a new worktree ready to work, for /bin/sh -c; its time limit is that of the tests."
-    )
+    command: Texts = ()
+    """The command and its arguments. Empty: the built-in loop."""
+    mode: Literal["loop", "iteration"] = "loop"
+    """Whether a run loops by itself, or each run is one iteration."""
+    prompt_file: FilledText = "PROMPT.md"
+    """The prompt of the built-in loop."""
+    tasks: FilledText = "auto"
+    """The file that lists the tasks, or 'auto': the first one found."""
+    restart: Literal["on-failure", "always", "never"] = "on-failure"
+    """When a new run follows one that has ended."""
+    max_iterations: Count = 0
+    """End after this number of iterations; 0 for no limit."""
+    max_cost_usd: Dollars = 0.0
+    """End when the agents have cost this much; 0 for no limit."""
+    max_runtime_seconds: Seconds = 0.0
+    """End after this time; 0 for no limit. A command that reports no iterations is not ended: see
+    max_run_seconds."""
+    trust_output: bool = False
+    """Count costs seen in the output of a command toward max_cost_usd; it may print anything."""
+    iteration_pause_seconds: Seconds = 1.0
+    """The pause between two runs in iteration mode."""
+    priority: Priority = 0
+    """Of the ralphs that wait for a place, those with a larger number start first."""
+    schedule: Annotated[Text, AfterValidator(a_schedule)] = ""
+    """The times of day at which it works, in local time, as "23:00-07:00", several with commas. Empty:
+    always. Outside of them a run ends after its iteration, and the next one waits."""
+    setup: Text = ""
+    """What makes a new worktree ready to work, for /bin/sh -c; its time limit is that of the tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegentSpec:
     """``[regent]``"""
 
-    enabled: bool = key(True, "Supervise. If off, ralphd only starts, logs and stops runs.")
-    rollback_on_test_failure: bool = key(False, "Revert commits that break the tests.")
-    test_command: Text = key("", "The tests, for /bin/sh -c.")
-    max_retries: Count = key(
-        3, "Failures in a row before ralphd gives up and alerts you, counting the first; 0 never restarts."
-    )
-    retry_backoff_seconds: Seconds = key(30.0, "The wait after a crash.")
-    hang_timeout_seconds: Seconds = key(
-        300.0, "Silence without evidence of life that counts as a hang; 0 disables stall detection."
-    )
-    retry_backoff_factor: Factor = key(
-        1.0, "The wait is multiplied by this after each further crash in a row."
-    )
-    retry_backoff_max_seconds: Seconds = key(600.0, "The longest such wait.")
-    healthy_after_seconds: Seconds = key(
-        600.0, "A run that shows a sign of life after this time resets the failure count."
-    )
-    max_restarts_per_hour: Count = key(10, "The most restarts after crashes in any hour.")
-    startup_grace_seconds: Seconds = key(120.0, "Additional time before the first output.")
-    max_run_seconds: Seconds = key(0.0, "End a run after this time; 0 for no limit.")
-    stop_timeout_seconds: Seconds = key(30.0, "The time from SIGTERM to SIGKILL.")
-    stop_deadline_seconds: Seconds = key(60.0, "How long the daemon waits for its runs when it shuts down.")
-    test_timeout_seconds: Seconds = key(600.0, "The time limit of the tests.")
-    test_retries: Count = key(1, "How often failed tests run again before they count as failed.")
-    rollback_scope: Literal["minimal", "iteration"] = key(
-        "minimal", "Revert until the tests pass, or revert the whole iteration."
-    )
-    protect_tests: Literal["report", "revert", "off"] = key(
-        "report",
-        "If an iteration weakened the tests: report it, or revert its commits as if the tests had failed.",
-    )
-    protect: FilledTexts = key(
-        (), "Patterns of the test files that protect_tests covers. Empty: the usual names in each language."
-    )
-    evidence_io_bytes: Count = key(4096, "Bytes transferred in 30 s that are strong evidence of life.")
-    evidence_cpu_percent: Percent = key(2.0, "Share of one core that is weak evidence of life.")
-    evidence_switches_per_s: Count = key(10, "Context switches that are weak evidence of life.")
-    runs_may: RunsMay = key(
-        (),
-        "What processes of a run may request of the daemon besides reading and reports of their own run."
-        " In the user's own file only.",
-    )
+    enabled: bool = True
+    """Supervise. If off, ralphd only starts, logs and stops runs."""
+    rollback_on_test_failure: bool = False
+    """Revert commits that break the tests."""
+    test_command: Text = ""
+    """The tests, for /bin/sh -c."""
+    max_retries: Count = 3
+    """Failures in a row before ralphd gives up and alerts you, counting the first; 0 never restarts."""
+    retry_backoff_seconds: Seconds = 30.0
+    """The wait after a crash."""
+    hang_timeout_seconds: Seconds = 300.0
+    """Silence without evidence of life that counts as a hang; 0 disables stall detection."""
+    retry_backoff_factor: Factor = 1.0
+    """The wait is multiplied by this after each further crash in a row."""
+    retry_backoff_max_seconds: Seconds = 600.0
+    """The longest such wait."""
+    healthy_after_seconds: Seconds = 600.0
+    """A run that shows a sign of life after this time resets the failure count."""
+    max_restarts_per_hour: Count = 10
+    """The most restarts after crashes in any hour."""
+    startup_grace_seconds: Seconds = 120.0
+    """Additional time before the first output."""
+    max_run_seconds: Seconds = 0.0
+    """End a run after this time; 0 for no limit."""
+    stop_timeout_seconds: Seconds = 30.0
+    """The time from SIGTERM to SIGKILL."""
+    stop_deadline_seconds: Seconds = 60.0
+    """How long the daemon waits for its runs when it shuts down."""
+    test_timeout_seconds: Seconds = 600.0
+    """The time limit of the tests."""
+    test_retries: Count = 1
+    """How often failed tests run again before they count as failed."""
+    rollback_scope: Literal["minimal", "iteration"] = "minimal"
+    """Revert until the tests pass, or revert the whole iteration."""
+    protect_tests: Literal["report", "revert", "off"] = "report"
+    """If an iteration weakened the tests: report it, or revert its commits as if the tests had failed."""
+    protect: FilledTexts = ()
+    """Patterns of the test files that protect_tests covers. Empty: the usual names in each language."""
+    evidence_io_bytes: Count = 4096
+    """Bytes transferred in 30 s that are strong evidence of life."""
+    evidence_cpu_percent: Percent = 2.0
+    """Share of one core that is weak evidence of life."""
+    evidence_switches_per_s: Count = 10
+    """Context switches that are weak evidence of life."""
+    runs_may: RunsMay = ()
+    """What processes of a run may request of the daemon besides reading and reports of their own run. In the
+    user's own file only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
     """``[agents.NAME]``: what differs from the agent's description; a new name defines an agent."""
 
-    command: FilledTexts = key((), "The command that starts the agent.")
-    args: Texts = key((), "Additional arguments.")
-    model: Text = key("", "The model.")
-    env: Annotated[dict[str, Text], AfterValidator(variables)] = key(
-        dict, "Variables of the agent's environment."
-    )
-    prompt_via: Literal["auto", "stdin", "argument", "file"] = key("auto", "How the agent gets the prompt.")
-    patterns: Text = key("", "A file with failure patterns for this agent.")
+    command: FilledTexts = ()
+    """The command that starts the agent."""
+    args: Texts = ()
+    """Additional arguments."""
+    model: Text = ""
+    """The model."""
+    env: Annotated[dict[str, Text], AfterValidator(variables)] = field(default_factory=dict)
+    """Variables of the agent's environment."""
+    prompt_via: Literal["auto", "stdin", "argument", "file"] = "auto"
+    """How the agent gets the prompt."""
+    patterns: Text = ""
+    """A file with failure patterns for this agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsSpec:
     """``[agents]``, and ``[agents.NAME]`` under ``named``."""
 
-    primary: FilledText = key("claude", "The agent that is used first.")
-    fallback: FilledTexts = key((), "The agents that are used next, in this order.")
-    strategy: Literal["fallback", "rotate"] = key(
-        "fallback", "Change the agent after a failure, or with each iteration."
-    )
-    retries_before_fallback: Count = key(2, "Tries of the same agent before the next one.")
-    max_task_failures: Count = key(5, "A task with more failures is skipped; 0: no limit.")
-    timeout_seconds: Seconds = key(600.0, "The time limit of an agent's process.")
-    iteration_timeout_seconds: Seconds = key(900.0, "The time limit of an attempt with all its phases.")
-    heartbeat_seconds: Seconds = key(30.0, "The interval in which a sign of life is expected.")
-    missed_heartbeats: Count = key(3, "Missed signs of life before a warning.")
-    crash_pattern_grace_seconds: Seconds = key(
-        5.0, "The time from a crash pattern without a sign of life to the kill; 0 kills at once."
-    )
-    transient_pattern_grace_seconds: Seconds = key(
-        60.0, "The time from ECONNRESET or ETIMEDOUT on stderr without strong evidence to the kill; 0: none."
-    )
-    exit_grace_seconds: Seconds = key(10.0, "The time from the agent's result to its exit.")
-    on_exhausted: Literal["auto", "wait", "pause"] = key(
-        "auto", "What to do if no agent is available until a limit resets."
-    )
+    primary: FilledText = "claude"
+    """The agent that is used first."""
+    fallback: FilledTexts = ()
+    """The agents that are used next, in this order."""
+    strategy: Literal["fallback", "rotate"] = "fallback"
+    """Change the agent after a failure, or with each iteration."""
+    retries_before_fallback: Count = 2
+    """Tries of the same agent before the next one."""
+    max_task_failures: Count = 5
+    """A task with more failures is skipped; 0: no limit."""
+    timeout_seconds: Seconds = 600.0
+    """The time limit of an agent's process."""
+    iteration_timeout_seconds: Seconds = 900.0
+    """The time limit of an attempt with all its phases."""
+    heartbeat_seconds: Seconds = 30.0
+    """The interval in which a sign of life is expected."""
+    missed_heartbeats: Count = 3
+    """Missed signs of life before a warning."""
+    crash_pattern_grace_seconds: Seconds = 5.0
+    """The time from a crash pattern without a sign of life to the kill; 0 kills at once."""
+    transient_pattern_grace_seconds: Seconds = 60.0
+    """The time from ECONNRESET or ETIMEDOUT on stderr without strong evidence to the kill; 0: none."""
+    exit_grace_seconds: Seconds = 10.0
+    """The time from the agent's result to its exit."""
+    on_exhausted: Literal["auto", "wait", "pause"] = "auto"
+    """What to do if no agent is available until a limit resets."""
     named: Mapping[str, AgentSpec] = field(default_factory=dict)
 
 
@@ -193,14 +197,14 @@ class AgentsSpec:
 class AccountSpec:
     """``[accounts.NAME]``: a login of an agent, a member of the pool as ``AGENT@NAME``."""
 
-    agent: FilledText = key("claude", "The agent whose login it is.")
-    env: Annotated[dict[str, Text], AfterValidator(variables)] = key(
-        dict, "Variables that select the login, such as CLAUDE_CONFIG_DIR; `~/` is your home."
-    )
-    keep_free: Share = key(
-        0.0, "The share of each window that is left for you: no attempt starts when less is free."
-    )
-    slots: Count = key(0, "The most attempts at once, of all ralphs; 0 for no limit.")
+    agent: FilledText = "claude"
+    """The agent whose login it is."""
+    env: Annotated[dict[str, Text], AfterValidator(variables)] = field(default_factory=dict)
+    """Variables that select the login, such as CLAUDE_CONFIG_DIR; `~/` is your home."""
+    keep_free: Share = 0.0
+    """The share of each window that is left for you: no attempt starts when less is free."""
+    slots: Count = 0
+    """The most attempts at once, of all ralphs; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,156 +218,165 @@ class AccountsSpec:
 class RetrySpec:
     """``[retry]``"""
 
-    same_agent_base_seconds: Seconds = key(2.0, "The first wait before the same agent again.")
-    transient_retries: Count = key(3, "Retries after a transient failure.")
-    base_seconds: Seconds = key(1.0, "The first wait after a transient failure; it doubles.")
-    max_seconds: Seconds = key(60.0, "The longest such wait.")
-    jitter: Share = key(0.1, "The random share of a wait.")
-    rate_limit_seconds: Seconds = key(60.0, "The wait after a rate limit without a reset time.")
-    max_rate_limit_wait_seconds: Seconds = key(
-        3600.0, "Total waits for rate limits before they count as a usage limit."
-    )
-    reset_margin_seconds: Seconds = key(60.0, "Added to the reset time of a limit.")
-    outage_max_wait_seconds: Seconds = key(900.0, "The longest wait in an outage.")
+    same_agent_base_seconds: Seconds = 2.0
+    """The first wait before the same agent again."""
+    transient_retries: Count = 3
+    """Retries after a transient failure."""
+    base_seconds: Seconds = 1.0
+    """The first wait after a transient failure; it doubles."""
+    max_seconds: Seconds = 60.0
+    """The longest such wait."""
+    jitter: Share = 0.1
+    """The random share of a wait."""
+    rate_limit_seconds: Seconds = 60.0
+    """The wait after a rate limit without a reset time."""
+    max_rate_limit_wait_seconds: Seconds = 3600.0
+    """Total waits for rate limits before they count as a usage limit."""
+    reset_margin_seconds: Seconds = 60.0
+    """Added to the reset time of a limit."""
+    outage_max_wait_seconds: Seconds = 900.0
+    """The longest wait in an outage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhasesSpec:
     """``[phases]``"""
 
-    enabled: bool = key(False, "Split an attempt into plan, implement, review, address.")
-    phase_retry_count: Count = key(0, "Retries of plan and implement.")
-    phase_3_retry_count: Count = key(0, "Retries of address and triage; at most 2 take effect.")
-    review_command: Text = key("", "The review, for /bin/sh -c.")
-    max_address_rounds: Count = key(5, "The most rounds in which findings are addressed.")
-    on_findings_remaining: Literal["fail", "warn"] = key(
-        "fail", "Whether findings that remain after the last round fail the attempt."
-    )
+    enabled: bool = False
+    """Split an attempt into plan, implement, review, address."""
+    phase_retry_count: Count = 0
+    """Retries of plan and implement."""
+    phase_3_retry_count: Count = 0
+    """Retries of address and triage; at most 2 take effect."""
+    review_command: Text = ""
+    """The review, for /bin/sh -c."""
+    max_address_rounds: Count = 5
+    """The most rounds in which findings are addressed."""
+    on_findings_remaining: Literal["fail", "warn"] = "fail"
+    """Whether findings that remain after the last round fail the attempt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitSpec:
     """``[git]``"""
 
-    auto_pull_rebase: bool = key(False, "Pull with rebase before an iteration.")
-    auto_push: bool = key(False, "Push the commits that are kept.")
-    repair: Literal["tell", "abort"] = key(
-        "tell", "Report a half-done rebase, merge or detached HEAD, or repair it."
-    )
-    keep: FilledTexts = key(
-        (".env*", "*.local"), "Ignored files of up to 1 MiB that are restored if an iteration deletes them."
-    )
-    vault_max_bytes: Bytes = key(2 << 30, "Copy only unpushed commits of a repository with more bytes.")
-    rewritten: Literal["repair", "pause"] = key(
-        "repair", "Restore commits that a branch lost during an iteration, or pause."
-    )
+    auto_pull_rebase: bool = False
+    """Pull with rebase before an iteration."""
+    auto_push: bool = False
+    """Push the commits that are kept."""
+    repair: Literal["tell", "abort"] = "tell"
+    """Report a half-done rebase, merge or detached HEAD, or repair it."""
+    keep: FilledTexts = (".env*", "*.local")
+    """Ignored files of up to 1 MiB that are restored if an iteration deletes them."""
+    vault_max_bytes: Bytes = 2 << 30
+    """Copy only unpushed commits of a repository with more bytes."""
+    rewritten: Literal["repair", "pause"] = "repair"
+    """Restore commits that a branch lost during an iteration, or pause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorktreeSpec:
     """``[worktree]``"""
 
-    max_total_bytes: MostBytes = key(
-        50 << 30,
-        "Make no further worktree while those of ralphd have this many bytes; 0 for no limit. In the user's"
-        " own file only.",
-    )
+    max_total_bytes: MostBytes = 50 << 30
+    """Make no further worktree while those of ralphd have this many bytes; 0 for no limit. In the user's own
+    file only."""
+    follow: bool = True
+    """Merge what lands into the branches of the other worktrees between their iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """``[sandbox]``"""
 
-    level: Literal["none", "auto", "signals", "write", "box"] = key(
-        "auto",
-        "What separates a run from the rest of the machine. 'signals': it can signal only its own processes."
-        " 'auto': 'signals' where the kernel supports it (Linux 6.12) and sudo needs a password, else 'none'."
-        " 'write': besides, it can change files only in its working directory, in 'writable', in caches and"
-        " temporary directories, and in those where agents keep their state. 'box': bubblewrap; besides, it"
-        " sees only its own processes, and its temporary directory is empty. ralph.toml can only raise the"
-        " level of the user's own file.",
-    )
-    net: bool = key(True, "Whether a run in the box reaches the network. ralph.toml can only set false.")
-    proxy: Annotated[Text, AfterValidator(a_proxy)] = key(
-        "", "The URL for HTTP_PROXY and the like in the box. In your own file only."
-    )
-    writable: Annotated[FilledTexts, AfterValidator(rooted)] = key(
-        (),
-        "What else a run can write at the levels write and box: /PATH or ~/PATH. In your own file only.",
-    )
+    level: Literal["none", "auto", "signals", "write", "box"] = "auto"
+    """What separates a run from the rest of the machine. 'signals': it can signal only its own processes.
+    'auto': 'signals' where the kernel supports it (Linux 6.12) and sudo needs a password, else 'none'.
+    'write': besides, it can change files only in its working directory, in 'writable', in caches and
+    temporary directories, and in those where agents keep their state. 'box': bubblewrap; besides, it sees
+    only its own processes, and its temporary directory is empty. ralph.toml can only raise the level of the
+    user's own file."""
+    net: bool = True
+    """Whether a run in the box reaches the network. ralph.toml can only set false."""
+    proxy: Annotated[Text, AfterValidator(a_proxy)] = ""
+    """The URL for HTTP_PROXY and the like in the box. In your own file only."""
+    writable: Annotated[FilledTexts, AfterValidator(rooted)] = ()
+    """What else a run can write at the levels write and box: /PATH or ~/PATH. In your own file only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LandingSpec:
     """``[landing]``: how the branches of ralphs get onto the target. Read from the target's own tip."""
 
-    mode: Literal["off", "ask", "auto"] = key(
-        "off",
-        "What becomes of the branch of a ralph that is done. 'auto': it lands if the tests pass. 'ask': it"
-        " waits for `ralphctl land NAME`. 'off': only what you land yourself.",
-    )
-    target: FilledText = key("main", "The branch that everything lands on.")
-    method: Literal["merge"] = key("merge", "How a branch gets onto the target.")
-    max_landing_tries: Count = key(
-        3, "You are alerted when a branch was refused this often; 0 alerts the first time."
-    )
+    mode: Literal["off", "ask", "auto", "branch"] = "off"
+    """What becomes of the branch of a ralph that is done. 'auto': it lands if the tests pass. 'ask': it waits
+    for `ralphctl land NAME`. 'branch': it is pushed to the remote, for a pull request. 'off': only what you
+    land yourself. Not set, it is 'ask' for ralphs in a worktree (`start --worktree`)."""
+    target: FilledText = "main"
+    """The branch that everything lands on."""
+    method: Literal["merge"] = "merge"
+    """How a branch gets onto the target."""
+    max_landing_tries: Count = 3
+    """You are alerted when a branch was refused this often; 0 alerts the first time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
-    run_bytes: Bytes = key(64 * MIB, "The most output that is kept of one run.")
-    total_bytes: Bytes = key(2048 * MIB, "The most output that is kept of all runs of all ralphs.")
+    run_bytes: Bytes = 64 * MIB
+    """The most output that is kept of one run."""
+    total_bytes: Bytes = 2048 * MIB
+    """The most output that is kept of all runs of all ralphs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitsSpec:
     """``[limits]``, in the user's own file only."""
 
-    max_memory_bytes: MostBytes = key(0, "The most memory of a run; 0 for no limit. Needs a control group.")
-    max_processes: Count = key(
-        0, "The most processes and threads of a run; 0 for no limit. Needs a control group."
-    )
-    cpu_weight: Weight = key(0, "CPU share beside other runs; the default of Linux is 100; 0 leaves it.")
-    require_cgroup: bool = key(False, "Refuse to start a run without a control group (cgroup v2).")
-    min_free_memory: Share = key(0.05, "A start waits while a smaller share of the memory is available.")
-    max_running: Count = key(0, "A start waits while this number of ralphs has a run; 0 for no limit.")
+    max_memory_bytes: MostBytes = 0
+    """The most memory of a run; 0 for no limit. Needs a control group."""
+    max_processes: Count = 0
+    """The most processes and threads of a run; 0 for no limit. Needs a control group."""
+    cpu_weight: Weight = 0
+    """CPU share beside other runs; the default of Linux is 100; 0 leaves it."""
+    require_cgroup: bool = False
+    """Refuse to start a run without a control group (cgroup v2)."""
+    min_free_memory: Share = 0.05
+    """A start waits while a smaller share of the memory is available."""
+    max_running: Count = 0
+    """A start waits while this number of ralphs has a run; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSpec:
     """``[[webhooks]]``: one address. The secret is named here, never held."""
 
-    url: Annotated[FilledText, AfterValidator(an_address)] = key(MISSING, "The destination, http or https.")
-    secret_file: Text = key(
-        "", "A file that holds the signing secret, relative to this file; or credential:NAME of systemd."
-    )
-    secret_env: Text = key("", "A variable of the daemon's environment that holds the secret.")
-    secret_cmd: FilledTexts = key(
-        (), "A command that prints the secret, run for each message, for at most 2 s. In your own file only."
-    )
-    on: Annotated[FilledTexts, AfterValidator(event_patterns)] = key(
-        ("ralph.escalated",), "The events to send; '*' matches any letters."
-    )
-    format: Literal["json", "slack", "ntfy"] = key(
-        "json", "What is sent: the event as JSON, or a text for Slack or an ntfy topic."
-    )
-    allow_private: bool = key(
-        False, "Also send to private and loopback addresses. In the user's own file only."
-    )
-    name: Annotated[Text, AfterValidator(hook_name)] = key("", "Its name for `ralphctl webhooks`.")
+    url: Annotated[FilledText, AfterValidator(an_address)]
+    """The destination, http or https."""
+    secret_file: Text = ""
+    """A file that holds the signing secret, relative to this file; or credential:NAME of systemd."""
+    secret_env: Text = ""
+    """A variable of the daemon's environment that holds the secret."""
+    secret_cmd: FilledTexts = ()
+    """A command that prints the secret, run for each message, for at most 2 s. In your own file only."""
+    on: Annotated[FilledTexts, AfterValidator(event_patterns)] = ("ralph.escalated",)
+    """The events to send; '*' matches any letters."""
+    format: Literal["json", "slack", "ntfy"] = "json"
+    """What is sent: the event as JSON, or a text for Slack or an ntfy topic."""
+    allow_private: bool = False
+    """Also send to private and loopback addresses. In the user's own file only."""
+    name: Annotated[Text, AfterValidator(hook_name)] = ""
+    """Its name for `ralphctl webhooks`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifySpec:
     """``[notify]``"""
 
-    reminder_minutes: Minutes = key(
-        0.0, "Repeat an alert at this interval until you acknowledge it; 0 for never."
-    )
-    allow_private: bool = key(
-        False,
-        "Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only.",
-    )
-    desktop: bool = key(False, "Show alerts on the desktop too. In the user's own file only.")
+    reminder_minutes: Minutes = 0.0
+    """Repeat an alert at this interval until you acknowledge it; 0 for never."""
+    allow_private: bool = False
+    """Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only."""
+    desktop: bool = False
+    """Show alerts on the desktop too. In the user's own file only."""

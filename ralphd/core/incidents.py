@@ -14,6 +14,7 @@ from enum import StrEnum
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision import events, model
 from ralphd.core.supervision.backoff import was_healthy
+from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.exit_policy import TASK_LIST, last_word
 from ralphd.core.supervision.model import Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
@@ -75,7 +76,7 @@ class EscalationContext:
 
 
 def call_of(
-    text: str, event: events.Event, before: Supervision, after: Supervision, place: EscalationContext
+    text: str, event: Event, before: Supervision, after: Supervision, place: EscalationContext
 ) -> Escalation:
     """Compose the message of an escalation: its ``text``, what is needed, and the command to type."""
     runs = getattr(after.state, "run_id", None) is not None
@@ -92,13 +93,11 @@ def call_of(
             needs = "a fix of [regent] test_command in ralph.toml; then start it again"
             return Escalation(text, needs, place.start, Cause.GUARD)
         case events.SpawnFailed():
-            needs = "a fix of its command; then start it again"
-            return Escalation(text, needs, place.start)
+            return Escalation(text, "a fix of its command; then start it again", place.start)
         case events.RunEnded():
             return _of_end(text, event, before, place)
         case _:
-            needs = "a look at the cause; then start it again"
-            return Escalation(text, needs, place.explain, stands=stands)
+            return Escalation(text, "a look at the cause; then start it again", place.explain, stands=stands)
 
 
 def _of_end(text: str, event: events.RunEnded, before: Supervision, place: EscalationContext) -> Escalation:
@@ -120,10 +119,8 @@ def _of_end(text: str, event: events.RunEnded, before: Supervision, place: Escal
         needs = f"a fix of its configuration, then: {start}"
         return Escalation(text, needs, f"ralphctl -C {shell_word(place.directory)} config check")
     if event.ending.code in (2, 126, 127):
-        needs = f"a fix of its command; then start it again: {start}"
-        return Escalation(text, needs, place.look("logs"))
-    needs = f"a look at why it failed, then: {start}"
-    return Escalation(text, needs, place.explain)
+        return Escalation(text, f"a fix of its command; then start it again: {start}", place.look("logs"))
+    return Escalation(text, f"a look at why it failed, then: {start}", place.explain)
 
 
 def of_a_bug(text: str) -> Escalation:
@@ -196,7 +193,7 @@ def called(incident: Incident | None, call: Escalation, key: str, at: Moment, ru
     )
 
 
-def heeded(incident: Incident, event: events.Event) -> Incident:
+def heeded(incident: Incident, event: Event) -> Incident:
     """Return the incident after a request: starting what stood still takes it up."""
     starts = isinstance(
         event,
@@ -213,7 +210,7 @@ def acknowledged(incident: Incident, at: Moment) -> Incident:
 
 
 def over(
-    incident: Incident, before: Supervision, event: events.Event, answer: Step, policy: Policy
+    incident: Incident, before: Supervision, event: Event, answer: Step, policy: Policy
 ) -> CloseReason | None:
     """Return why ``event`` ends the incident, or None; ``answer`` is the step that it led to."""
     if isinstance(answer.supervision.state, model.Done) or _works(incident, before, event, answer, policy):
@@ -229,9 +226,7 @@ def settled_by_a_person(incident: Incident, current: Supervision) -> CloseReason
     return CloseReason.KNOWN if is_seen_to and isinstance(current.state, model.Running) else None
 
 
-def _works(
-    incident: Incident, before: Supervision, event: events.Event, answer: Step, policy: Policy
-) -> bool:
+def _works(incident: Incident, before: Supervision, event: Event, answer: Step, policy: Policy) -> bool:
     """C3: what resets the count of failures closes it; one of the gate's closes when the gate works again."""
     if incident.call.cause is Cause.GUARD:
         return _judges(event)
@@ -255,7 +250,7 @@ def _works(
 _GOES_ON = (model.Reason.ITERATION_PAUSE, model.Reason.RESTART)
 
 
-def _judges(event: events.Event) -> bool:
+def _judges(event: Event) -> bool:
     if isinstance(event, events.VerdictReached):
         return bool(event.verdict.tests) and not (event.verdict.calls or event.verdict.pauses)
     return isinstance(event, events.BaselineTested) and event.result is Result.GREEN

@@ -15,14 +15,19 @@ from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Candidate, notes_on
 from ralphd.daemon.reload import renewed
 from ralphd.errors import AlreadyRunning, DaemonBusy, RalphdError, UsageError
+from ralphd.loop.workdir_files import read_plan
 from ralphd.store.checkpoint import CheckpointManager, put_back, take_over
 from ralphd.store.history import History
 from ralphd.store.mirror import Mirror
+from ralphd.store.shared.quota import forecast_for
 from ralphd.store.state import Definition, RalphFiles, RegentState
 
 if TYPE_CHECKING:
     from ralphd.daemon.lifecycle import Roster
     from ralphd.daemon.services import Services
+
+
+FORECAST = "forecast for "
 
 
 class Admission:
@@ -50,9 +55,9 @@ class Admission:
         regent = Regent(account, self._services)
         regent.holds.take()  # before anything is written: another Regent's files there are not ours
         mirrored = Mirror(directory).exists()
-        self._roster.take_in(regent)
         try:
             await asyncio.to_thread(_write_new, account, wanted)
+            self._roster.take_in(regent)  # with its files: what polls it would miss them
             if start:
                 await self.begin(regent, resume)
             else:
@@ -96,8 +101,19 @@ class Admission:
 
     async def begin(self, regent: Regent, resume: bool | None) -> None:
         """Start a ralph. ``resume`` False: its checkpoint is put aside, and restored if the start fails."""
+        await asyncio.to_thread(self._foretell, regent.account)
         async with _checkpoint_settled(regent.account, resume=resume):
             await regent.request(StartRequested(self._services.clock.now()))
+
+    def _foretell(self, account: RalphRecord) -> None:
+        """Note what the open tasks are likely to take, if enough tasks were finished before (Q7)."""
+        definition, at = account.definition, self._services.clock.now()
+        plan = read_plan(definition.directory, account.configuration.ralph.tasks)
+        if definition.runs_own_loop and plan is not None and plan.open:
+            ids = [task.id for task in plan.open]
+            told = forecast_for(self._services.state_directory, definition.name, ids, at)
+            note = [f"{FORECAST}the open tasks ({told.open}): {told.words()}"] if told.hours else []
+            account.notes = [*(each for each in account.notes if not each.startswith(FORECAST)), *note]
 
 
 def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ with the first such loop: a daemon of other commands is smaller without.
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,14 @@ from ralphd.config.configuration import Configuration
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.plan import parallel_words
+from ralphd.core.quota.model import AccountRules
 from ralphd.core.supervision.backoff import raised_words
-from ralphd.errors import CommandNotStartable, ConfigFaults
+from ralphd.errors import CommandNotStartable, ConfigFaults, RalphdError
 from ralphd.loop.workdir_files import read_plan, read_prompt
 
 if TYPE_CHECKING:
     from ralphd.agents.agent import Agent
+    from ralphd.daemon.ralph.record import RalphRecord
 
 
 def command_of(home: Path, *, tied: bool) -> tuple[str, ...]:
@@ -60,6 +63,24 @@ def notes_on_loop(
     if configuration.phases.enabled and not configuration.phases.review_command.strip():
         notes.append(UNREVIEWED)
     return tuple(notes)
+
+
+def accounts_of(account: "RalphRecord") -> Mapping[str, AccountRules]:
+    """Return the accounts of a ralph's installed agents, by id; none if one agent shares its with nobody.
+
+    A fault is for the run to report. Blocks.
+    """
+    from ralphd.agents.identity import account_of
+
+    configuration, environment = account.configuration, account.environment
+    directory, named = account.definition.directory, configuration.accounts.named
+    with suppress(RalphdError, OSError):
+        agents = _agents(configuration, environment)
+        present = [each for each in agents if _what_is_missing(each, directory, environment) is None]
+        found = [account_of(each, named, environment) for each in present]
+        if None not in found:
+            return {each.id: each.rules for each in found if each is not None}
+    return {}
 
 
 def _twins(agents: "list[Agent]") -> list[str]:

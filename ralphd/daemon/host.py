@@ -72,15 +72,16 @@ class Host:
         self.ready = False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
+        services.busy = lambda: [each.account.definition.directory for each in self._roster.busy()]
         services.applicants, services.unadopted = self._roster.applicants, self._roster.unadopted
         self._admission = Admission(self._roster, services)
         self.trees = Trees(self._roster, services, self._registered, self._admission.begin)
+        services.no_room = self.trees.no_room
         self._users = UserConfiguration(services)
         self.callers = Callers(self._roster, services, self._users)
-        self.webhooks = DaemonsWebhooks(
-            services, events, self._users, self._roster, courier=courier, nudge=sender.nudge
-        )
+        self.webhooks = DaemonsWebhooks(services, events, self._users, self._roster, courier, sender.nudge)
         self.landing = LandingQueues(self._roster, services, self.send, self.start)
+        services.landing_of = self.landing.of
         self._quota = QuotaWatch(services)
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
@@ -346,10 +347,10 @@ class Host:
             sent = await asyncio.to_thread(change_inbox, account.files.home, lambda kept: change(kept, at))
         return json.dumps(sent).encode()
 
-    async def land(self, name: str, branch: str | None) -> bytes:
-        """Queue a branch to land. Raises UnknownRalph, NotLandable, ConfigFaults."""
+    async def land(self, name: str, branch: str | None, *, publishes: bool) -> bytes:
+        """Queue a branch to land, or to be pushed. Raises UnknownRalph, NotLandable, ConfigFaults."""
         self._refuse_when_stopping()
-        return json.dumps(await self.landing.land(name, branch)).encode()
+        return json.dumps(await self.landing.land(name, branch, publishes=publishes)).encode()
 
     async def undo_landing(self, name: str, number: int | None) -> bytes:
         """Queue the revert of what landed. Raises UnknownRalph, NotLandable."""

@@ -88,7 +88,7 @@ class Roster:
         regent.holds.release()
         self._regents.pop(regent.name, None)
         await self._end(self._revivals.pop(regent.name, None))
-        await self._end(self._tasks.pop(regent.name))
+        await self._end(self._tasks.pop(regent.name, None))
         await asyncio.to_thread(shutil.rmtree, regent.account.files.home, ignore_errors=True)
 
     async def tell_all(self, event: Event) -> None:
@@ -280,6 +280,8 @@ async def retry_starts(roster: Roster, services: "Services") -> None:
         if services.stopping.is_set():
             return
         services.freed.clear()
+        if any(each.accounts for each in services.applicants()):
+            await services.look_at_clocks()  # a ralph that was killed frees its slot without a word
         for name, hold in services.start_order().items():
             roster.get(name).retry_start(hold)
 

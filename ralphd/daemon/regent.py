@@ -9,7 +9,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -20,11 +20,13 @@ from ralphd.core import sandbox
 from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation
 from ralphd.core.gate.verdict import GateRun, Verdict
 from ralphd.core.incidents import Escalation
+from ralphd.core.quota.model import AccountRules
 from ralphd.core.supervision import events, model, reports
 from ralphd.core.supervision.explain import explain_end
 from ralphd.core.supervision.start_order import Applicant, StartHold
 from ralphd.core.supervision.step import step
 from ralphd.core.time import Moment, rfc3339
+from ralphd.daemon.builtin import accounts_of
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
 from ralphd.daemon.ralph.callers import REQUESTED_BY
@@ -105,6 +107,7 @@ class Regent:
 
     def __init__(self, account: RalphRecord, services: Services) -> None:
         self.account = account
+        self.name = account.definition.name
         self.log = RalphLog(account.files.runs)
         self.holds = DirectoryClaim(
             account.definition.directory,
@@ -127,14 +130,12 @@ class Regent:
         self.incidents = Incidents(account, services, self._alone)
         self._spawn_fault: errors.RalphdError | None = None
         self._hold: StartHold | None = None
+        self._accounts: Mapping[str, AccountRules] = {}
+        self._no_room = ""
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
         self._looked = 0.0
         self._strangers: list[Stranger] = []
-
-    @property
-    def name(self) -> str:
-        return self.account.definition.name
 
     @property
     def living(self) -> model.RunId | None:
@@ -164,11 +165,12 @@ class Regent:
 
     def _applicant(self, queued_at: Moment) -> Applicant:
         current, configuration = self.account.supervision, self.account.configuration
-        ralph, limits = configuration.ralph, configuration.run_limits()
-        skipped_until = current.tally.unscheduled_until
+        ralph, state = configuration.ralph, current.state
+        asked = isinstance(state, model.Starting) and (state.skips or isinstance(state.before, model.Paused))
         return Applicant(
-            self.name, queued_at, current.goal, limits, ralph.priority, ralph.schedule, skipped_until
-        )
+            self.name, queued_at, current.goal, configuration.run_limits(), ralph.priority, ralph.schedule,
+            current.tally.unscheduled_until, {} if asked else self._accounts, self._no_room,
+        )  # fmt: skip
 
     @property
     def _why_wait(self) -> str:
@@ -192,6 +194,7 @@ class Regent:
         left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
         view = self.account.view()
         shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": self._seen}
+        shown["landing"] = self._services.landing_of(self.name)
         shown["sandbox"] = inside and sandbox.view_of(*inside)
         shown["message"] = self._why_wait or view["message"]
         notes = [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]
@@ -201,7 +204,8 @@ class Regent:
         """Return the view, its last output at most a second old; serialised once per change."""
         self._see_output()
         notes = (*self.account.notes, *self._strangers, self.gate.notes(), self.custody.notes())
-        parts = (*self.account.same(), self.living, notes, self.gate.same(), self._seen, self._why_wait)
+        more = (notes, self.gate.same(), self._seen, self._why_wait, self._services.landing_of(self.name))
+        parts = (*self.account.same(), self.living, *more)
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes
@@ -209,8 +213,8 @@ class Regent:
     async def explain(self) -> dict[str, Any]:
         """Explain the last decision, or the state of the run that lives: rule, figures, evidence."""
         run_id, wait = self.living or self.account.facts.run_id, self.account.supervision.wait
-        is_scheduled = wait is not None and wait.reason == model.Reason.SCHEDULE
-        done = f"the next run starts at {rfc3339(wait.until)}" if wait and is_scheduled else ""
+        is_timed = wait is not None and wait.reason in (model.Reason.SCHEDULE, model.Reason.USAGE_LIMIT)
+        done = f"the next run starts at {rfc3339(wait.until)}" if wait and is_timed else ""
         waits = Explanation("", "Its start waits", why, done=done) if (why := self._why_wait) else None
         if run_id is None:
             nothing = asdict(waits or NOTHING_YET)
@@ -268,6 +272,9 @@ class Regent:
                 if (rewritten := await self.gate.restore_history(fact)) is not None:
                     await self.request(rewritten)
                 await self.request(fact, await self.gate.on_report(fact))
+                goes_on = reports.answer(self.account.supervision, report_id) is model.Next.CONTINUE
+                if goes_on and self.gate.is_on:  # else the loop may not have waited
+                    await asyncio.shield(self._begin(self._follow(tests=True)))
         else:
             await self._keep_repository(fact)
             await self.gate.on_report(fact)
@@ -282,6 +289,13 @@ class Regent:
             reports.answer(self.account.supervision, report_id),
             self.gate.verdict_on(reports.boundary_id(fact)),
         )
+
+    async def _follow(self, *, tests: bool) -> None:
+        if self._services.follow is not None and self.account.policy.supervised:
+            if tests:  # before a start nothing is judged
+                await self.gate.idle()
+            if await self._services.follow(self.account, self.gate, tests=tests) and tests:
+                await self.custody.after_gate()
 
     async def _keep_repository(self, fact: reports.Reported) -> None:
         """Hold the repository against the vault at the end of an iteration, before the gate asks git."""
@@ -411,6 +425,8 @@ class Regent:
             for action in answered.actions:
                 if (news := await self._carry_out(action)) is not None:
                     facts.append(news)
+        if isinstance(self.account.supervision.state, model.Done):
+            self._services.done.set()
         self._settle()
         if self._spawn_fault is not None:
             raise self._spawn_fault
@@ -437,8 +453,10 @@ class Regent:
         try:
             lock = self.holds.take()
             self.account.take_up()
+            await self._look_at_world()
             if (postponed := self._postponed()) is not None:
                 return postponed
+            await self._follow(tests=False)
             await self.custody.before_run()
             chosen = await self._services.sandbox_for(
                 self.account, self.account.definition.directory, is_bare=self.gate.is_bare
@@ -466,6 +484,15 @@ class Regent:
         await self._tell_sandbox(born)
         return events.Spawned(born.started_at, born.run_id)
 
+    async def _look_at_world(self) -> None:
+        """Read what a start may have to wait for: its accounts and their clocks, the size of worktrees."""
+        most_bytes = self.account.configuration.worktree.max_total_bytes
+        self._no_room = await self._services.no_room(self.name, most_bytes)
+        self._accounts = {}
+        if self.account.definition.runs_own_loop and self._services.tied is None:
+            self._accounts = await asyncio.to_thread(accounts_of, self.account)
+            await self._services.look_at_clocks()
+
     def _postponed(self) -> events.SpawnPostponed | None:
         """Return why the start has to wait, or None. Raise CommandNotStartable where it is refused (A11)."""
         if self.account.configuration.limits.require_cgroup and writable_cgroup() is None:
@@ -478,6 +505,7 @@ class Regent:
         mine = self.applicant or self._applicant(now)
         hold = self._hold = self._services.start_order(mine).get(self.name)  # none if it is to stop
         if hold is None:
+            self._services.begun[self.name] = now, mine
             return None
         return events.SpawnPostponed(now, hold.why, hold.reason, hold.until, mine.queued_at)
 
@@ -540,6 +568,10 @@ class Regent:
         if commits:
             await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
         reported_usd = self.account.supervision.tally.cost_usd  # the next start begins a new tally
+        if self.account.configuration.ralph.trust_output:
+            reported_usd = len(self.account.supervision.said.answered)
+            await live.output.count(COUNTED_AT_END_BYTES)
+            self._post_cost(live, ending.at)
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
         await live.output.count(COUNTED_AT_END_BYTES)
         if not reported_usd:
@@ -599,8 +631,14 @@ class Regent:
             await asyncio.to_thread(self._live.run.keep_record)
         if self._live is not None and (self._counting is None or self._counting.done()):
             self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
+            self._post_cost(self._live, now)
         await self.account.freshen()
         self._settle()
+
+    def _post_cost(self, live: LiveRun, at: Moment) -> None:
+        is_trusted = self.account.configuration.ralph.trust_output
+        if is_trusted and (usd := (live.output.seen or {}).get("cost_usd")):
+            self.post(events.CostSeen(at, live.run_id, usd))
 
     def _settle(self) -> None:
         self.incidents.heed()

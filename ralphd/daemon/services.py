@@ -5,14 +5,15 @@ import logging
 import os
 import select
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, wanted
-from ralphd.core.quota.clock import news_of, view_of
+from ralphd.core.quota.clock import news_of, short_name, view_of
+from ralphd.core.quota.model import PROBE_S, QuotaClock
 from ralphd.core.sandbox import BOX, DEVICES, NEEDS_NONE, TEMPORARY, WRITE, SandboxChoice, restricted
 from ralphd.core.supervision.events import Event, GraceOver, Woke
 from ralphd.core.supervision.model import RunId
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class EventPublisher:
     """Stores an event with its deliveries, then gives it to listeners.
 
@@ -41,17 +43,14 @@ class EventPublisher:
     ralph is pinned to; ``told`` counts the events by type since the daemon's start.
     """
 
-    def __init__(
-        self, events: EventStore, hub: Hub, clock: Clock, nudge: Callable[[], None] = lambda: None
-    ) -> None:
-        self._events = events
-        self._hub = hub
-        self._clock = clock
-        self._nudge = nudge
-        self.always: tuple[Destination, ...] = ()
-        self.added: tuple[Destination, ...] = ()
-        self.on_desktop = False
-        self.told: Counter[str] = Counter()
+    _events: EventStore
+    _hub: Hub
+    _clock: Clock
+    _nudge: Callable[[], None] = lambda: None
+    always: tuple[Destination, ...] = ()
+    added: tuple[Destination, ...] = ()
+    on_desktop: bool = False
+    told: Counter[str] = field(default_factory=Counter)
 
     async def tell(
         self,
@@ -80,13 +79,21 @@ class EventPublisher:
         return True
 
 
+async def _has_room(name: str, most_bytes: int) -> str:
+    return ""
+
+
 @dataclass(slots=True)
 class Services:
     """What a Regent needs besides its ralph. Runs create their files under ``umask``.
 
     ``tied`` is the pipe at whose end of file daemon and runs end (P5); None for a daemon of its own.
-    ``living`` are the ralphs that have a run; ``freed`` is set when that changes. ``applicants`` gives those
-    that wait for a start, ``unadopted`` the number of runs to adopt: they have a place too.
+    ``living`` are the ralphs that have a run; ``freed`` is set when that changes, ``done`` when a ralph is
+    done. ``applicants`` gives those that wait for a start, ``unadopted`` the number of runs to adopt: they
+    have a place too. ``begun`` has who was started and when, ``clocks`` the accounts as last read, ``holds``
+    the last order of starts. ``follow`` merges what landed into the branch of a ralph between two iterations.
+    ``busy`` gives the directories in which a run lives, ``landing_of`` where the branch of a ralph stands in
+    its queue.
     """
 
     state_directory: Path
@@ -101,8 +108,16 @@ class Services:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     living: set[str] = field(default_factory=set)
     freed: asyncio.Event = field(default_factory=asyncio.Event)
+    done: asyncio.Event = field(default_factory=asyncio.Event)
     applicants: Callable[[], list[Applicant]] = list
     unadopted: Callable[[], int] = int
+    begun: dict[str, tuple[Moment, Applicant]] = field(default_factory=dict)
+    no_room: Callable[[str, int], Awaitable[str]] = _has_room
+    clocks: Mapping[str, QuotaClock] = field(default_factory=dict)
+    holds: dict[str, StartHold | None] = field(default_factory=dict)
+    busy: Callable[[], list[Path]] = list
+    follow: Callable[..., Awaitable[bool]] | None = None
+    landing_of: Callable[[str], dict[str, Any] | None] = lambda _: None
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 
@@ -114,10 +129,17 @@ class Services:
     def start_order(self, *more: Applicant) -> dict[str, StartHold | None]:
         """Return why each ralph that waits for a start, or is in ``more``, still waits; None: it starts."""
         every = {each.name: each for each in (*self.applicants(), *more)}
-        if not every:
-            return {}
-        running = len(self.living - every.keys()) + self.unadopted()
-        return start_order(every.values(), running, free_memory(), self.clock.now(), local_zone())
+        running, now = len(self.living - every.keys()) + self.unadopted(), self.clock.now()
+        new = self.living - {short_name(user) for clock in self.clocks.values() for user in clock.users()}
+        begun = [each for at, each in self.begun.values() if each.name in new and 0 <= now - at < PROBE_S]
+        machine = (running, free_memory(), now, local_zone())
+        self.holds = start_order(every.values(), *machine, self.clocks, begun)
+        return self.holds
+
+    async def look_at_clocks(self) -> None:
+        """Read the clocks of all accounts; those that cannot be read hold nobody back."""
+        files = QuotaFiles(quota_directory(self.state_directory))
+        self.clocks = {each.account: each for each in await asyncio.to_thread(files.clocks)}
 
     def is_cut_off(self) -> bool:
         """Whether the process that the daemon is tied to is gone: then every run ends by itself (P5)."""
@@ -184,8 +206,13 @@ class QuotaWatch:
         self._seen: object = ()
 
     def views(self) -> list[dict[str, Any]]:
-        """Return all accounts as the API shows them. Blocks."""
-        return [view_of(each, self._services.clock.now()) for each in self._files.clocks()]
+        """Return all accounts as the API shows them, with the ralphs that wait to be started. Blocks."""
+        views = [view_of(each, self._services.clock.now()) for each in self._files.clocks()]
+        holds = [(name, hold.accounts) for name, hold in self._services.holds.items() if hold]
+        for view in views:
+            held = [name for name, accounts in holds if view["account"] in accounts]
+            view["waiting"] = [*dict.fromkeys(view["waiting"] + held)]
+        return views
 
     async def watch(self) -> None:
         """Look every two seconds, until cancelled."""
@@ -198,7 +225,9 @@ class QuotaWatch:
         if signature == self._seen:
             return
         self._seen = signature
-        for clock in await asyncio.to_thread(self._files.clocks):
+        await self._services.look_at_clocks()
+        self._services.freed.set()
+        for clock in self._services.clocks.values():
             news = news_of(clock)
             if news is not None and self._told.get(clock.account) != news[1]:
                 kind, key, data = news

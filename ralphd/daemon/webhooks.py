@@ -5,9 +5,9 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -36,26 +36,19 @@ _EVENTS_LOOKED_AT = 300
 _ENTRIES_LOOKED_AT = 5000
 
 
+@dataclass(eq=False)
 class DaemonsWebhooks:
     """All webhooks of a daemon. Used on the event loop only; changes do not overlap."""
 
-    def __init__(
-        self,
-        services: "Services",
-        events: "EventStore",
-        users: "UserConfiguration",
-        roster: "Roster",
-        *,
-        courier: "WebhookClient",
-        nudge: Callable[[], None],
-    ) -> None:
-        self._services = services
-        self._events = events
-        self._users = users
-        self._roster = roster
-        self._courier = courier
-        self._nudge = nudge
-        self._file = WebhooksFile(services.state_directory)
+    _services: "Services"
+    _events: "EventStore"
+    _users: "UserConfiguration"
+    _roster: "Roster"
+    _courier: "WebhookClient"
+    _nudge: Callable[[], None]
+
+    def __post_init__(self) -> None:
+        self._file = WebhooksFile(self._services.state_directory)
         self._stored = Webhooks()
         self._newer: NewerState | None = None
         self._changing = asyncio.Lock()
@@ -302,7 +295,8 @@ class DaemonsWebhooks:
 
 def _with_figures(facts: AlertFacts, event: StoredEvent, regent: "Regent") -> AlertFacts:
     """Add the cost and the last output. Blocks."""
-    since, run_id, lines = alert.evening_before(at := parse_rfc3339(event.at)), event.run_id, list[str]()
+    since, run_id = alert.evening_before(at := parse_rfc3339(event.at)), event.run_id
+    lines: Sequence[str] = str(event.data.get("tail") or "").splitlines()  # of the queue's tests
     cost = alert.spent(islice(regent.account.history.backwards(), _ENTRIES_LOOKED_AT), since, at)
     if run_id is not None:
         lines = regent.log.last_lines(RunId(run_id), 4 * alert.MOST_LINES, stream=None)

@@ -101,22 +101,37 @@ class RangeCommit:
     reverts: str = ""
 
 
-def pulled(git: GitRunner, commits: tuple[RangeCommit, ...], *, before: str | None) -> frozenset[str]:
-    """Return the shas of a range that were fetched or pulled, or are merges that bring such commits in."""
+def pulled(
+    git: GitRunner, commits: tuple[RangeCommit, ...], *, before: str | None, merged: bool = False
+) -> dict[str, bool]:
+    """Return the shas of a range that were fetched or pulled; True: a merge that brings such commits in.
+
+    ``merged``: commits of other branches that this work tree did not make count, too.
+    """
     head_log = git.repository.git / "logs" / "HEAD"
     merges = [commit for commit in commits if len(commit.parents) > 1]
-    if not merges and {commit.sha for commit in commits} <= _made_in(head_log):
-        return frozenset()
+    made_here = _made_in(head_log)
+    if not merges and {commit.sha for commit in commits} <= made_here:
+        return {}
     base = [f"^{before}"] if before else []
     fetched = _fetched(git, [commits[0].sha, *base], head_log)
+    if merged:
+        fetched |= _of_other_branches(git, [commits[0].sha, *base]) - made_here
     if not fetched:
-        return frozenset()
+        return {}
     bring = {
         merge.sha
         for merge in merges
         if not fetched.isdisjoint(_rev_list(git, [merge.sha, f"^{merge.parents[0]}", *base]))
     }
-    return frozenset(commit.sha for commit in commits if commit.sha in fetched | bring)
+    return {commit.sha: commit.sha not in fetched for commit in commits if commit.sha in fetched | bring}
+
+
+def _of_other_branches(git: GitRunner, revisions: list[str]) -> set[str]:
+    own = (git.branch() or "").removeprefix("refs/heads/")
+    others = ("--not", f"--exclude={own}", "--branches", "--remotes")
+    alone = git.text("rev-list", f"--max-count={_MOST_LISTED}", *revisions, *others)
+    return _rev_list(git, revisions) - set(alone.split())
 
 
 def _fetched(git: GitRunner, revisions: list[str], head_log: Path) -> set[str]:
@@ -289,7 +304,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
         # One more than is judged was listed, which shows that there are more.
         judged, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
         dirty = uncommitted(git)
-        came = pulled(git, judged, before=before.head)
+        came = pulled(git, judged, before=before.head, merged=True)
         unpushed = _not_in_upstream(git, after.head, before.head) if judged else None
         trouble = trouble_of(git, dirty.unmerged)
         descends = not is_whole or (bool(judged) and judged[-1].parents[:1] == (before.head,))
@@ -297,8 +312,9 @@ def boundary(directory: Path, before: Position) -> Boundary:
         rewritten = bool(old and new and not descends and rewritten_by_other(git, old, new, judged))
         pushed = set[str]() if unpushed is None else {each.sha for each in judged} - unpushed
         marked = tuple(
-            JudgedCommit(c.sha, c.subject, c.sha in came, c.sha in pushed, made_by_run(git, c.sha), c.reverts)
+            JudgedCommit(c.sha, c.subject, c.sha in came, c.sha in pushed, by_run, c.reverts)
             for c in judged
+            for by_run in [made_by_run(git, c.sha) if came.get(c.sha, True) else None]
         )
     except NotDone as why:
         return Boundary(before, after, trouble=str(why))

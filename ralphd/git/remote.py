@@ -37,6 +37,7 @@ _QUIET: Final = (
     *("-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "advice.detachedHead=false"),
     *("-c", "rebase.autoStash=false", "-c", "rebase.autoSquash=false", "-c", "rebase.updateRefs=false"),
 )
+_NO_HOOKS: Final = ("-c", "core.hooksPath=/dev/null")
 _NO_PROMPT: Final = {
     **{"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_SEQUENCE_EDITOR": "true"},
     **{"SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"},
@@ -44,6 +45,7 @@ _NO_PROMPT: Final = {
 _HEADS: Final = "refs/heads/"
 _REASONS: Final = (r"!|CONFLICT", r"fatal:|error:|remote: error")
 """The lines that give the reason, the plainest first."""
+_BEHIND: Final = "rejected, since the upstream has commits that are not here: git pull --rebase"
 _SECRET: Final = re.compile(r"://[^/@\s]+@")
 _FIELDS: Final = ("upstream:short", "upstream", "upstream:remotename", "upstream:remoteref", "upstream:track")
 
@@ -112,21 +114,26 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str
 
 
 def fetch(directory: Path, *words: str, outside: Mapping[str, str] | None = None) -> str:
-    """Run ``git fetch``. Return why it failed; empty if it did not. Blocks as ``push``."""
+    """Run ``git fetch``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``."""
     return _failure(directory, "fetch", "--quiet", "--no-write-fetch-head", *words, outside=outside)
 
 
 def push_commit(directory: Path, *words: str, outside: Mapping[str, str] | None = None) -> str:
-    """Run ``git push``. Return why it failed; empty if it did not. Blocks as ``push``."""
+    """Run ``git push``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``."""
     return _failure(directory, "push", "--porcelain", *words, outside=outside)
 
 
 def _failure(directory: Path, *words: str, outside: Mapping[str, str] | None) -> str:
     try:
-        _run(directory, *words, limit_s=PUSH_LIMIT_S, outside=outside)
+        _run(directory, *words, limit_s=PUSH_LIMIT_S, outside=outside, settings=_NO_HOOKS)
     except _Failed as why:
         return str(why)
     return ""
+
+
+def is_rejection(why: str) -> bool:
+    """Whether a push failed because the remote refused it, not because it could not be reached."""
+    return why.startswith(("git push: !", f"git push: {_BEHIND}"))
 
 
 def _rebase(directory: Path, upstream: _Upstream, *, limit_s: float) -> None:
@@ -162,14 +169,17 @@ def _upstream(directory: Path) -> _Upstream:
     return _Upstream(branch, name, tracking, remote, ref, counts.get("ahead", 0), counts.get("behind", 0))
 
 
-def _run(directory: Path, *words: str, limit_s: float, outside: Mapping[str, str] | None = None) -> None:
+def _run(
+    directory: Path, *words: str, limit_s: float, outside: Mapping[str, str] | None = None,
+    settings: tuple[str, ...] = (),
+) -> None:  # fmt: skip
     """Run git as the user would. Raises _Failed with the line of output that gives the reason."""
     with tempfile.TemporaryFile() as output:
         try:
             # A session of its own has no terminal to prompt at. A file, not a pipe: a daemon that a hook
             # starts would hold a pipe open and keep us waiting.
             git = subprocess.Popen(
-                ["git", *_QUIET, "-C", str(directory), *words],
+                ["git", *_QUIET, *settings, "-C", str(directory), *words],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -220,6 +230,8 @@ def _reason(output: IO[bytes]) -> str:
     ranked = [line for form in _REASONS for line in lines if re.match(form, line)]
     line = (ranked or lines[-1:] or [""])[0]
     if re.search(r"\[rejected\] \((fetch first|non-fast-forward)\)", line):
-        return "rejected, since the upstream has commits that are not here: git pull --rebase"
+        return _BEHIND
+    if line.startswith("!"):  # the hook's own words, or those of the branch's protection
+        line = "; ".join((line, *(each for each in lines if each.startswith("remote: "))))
     printable = "".join(char for char in line if char.isprintable())
     return truncate(_SECRET.sub("://", printable), _REASON_CHARS)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.gate.verdict import LEFT
 from ralphd.core.time import Moment
 from ralphd.git import diagnostics
 from ralphd.git.diagnostics import unfinished
@@ -20,7 +21,7 @@ from ralphd.git.facts import RUN_SETTING, position
 from ralphd.git.locks import remove_stale_locks
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.file_snapshots import Trace, traces
-from ralphd.git.rewrite.move_branch import HEADS, LEFT, recover, refuse_filtered
+from ralphd.git.rewrite.move_branch import HEADS, recover, refuse_filtered
 from ralphd.git.runner import SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, put_entries, staged_at

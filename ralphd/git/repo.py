@@ -102,10 +102,11 @@ class Repository:
             git = entry if os.path.isdir(entry) else _pointed_at(entry, top, prefix="gitdir:")  # noqa: PTH112
             if git is None:
                 continue
-            common = _pointed_at(git / "commondir", git) or git
+            pointed = _pointed_at(git / "commondir", git)  # "../..": nothing shared is below ``git``
+            common = git if pointed is None else Path(os.path.realpath(pointed))
             # The same signs as git's own: an empty .git does not hide the repository around it.
             folders = (common / "objects", common / "refs")
-            if all(map(os.path.isdir, folders)) and _trace(f"{git}/HEAD") is not None:
+            if all(map(os.path.isdir, folders)) and trace(f"{git}/HEAD") is not None:
                 # Git would block on a FIFO there, in each call.
                 return cls(git, common, top) if os.path.isfile(f"{git}/HEAD") else None  # noqa: PTH113
         return None
@@ -170,7 +171,7 @@ class Repository:
         Costs a few stats. It may differ although no commit was made: then ask ``head``. All None where the
         repository is gone.
         """
-        head = _trace(f"{self.git}/HEAD")
+        head = trace(f"{self.git}/HEAD")
         if head is None or head != self._head_seen:
             self._head_seen, ref = head, self._head_ref()
             if ref == "refs/heads/.invalid":  # the content of HEAD where refs are stored in reftables
@@ -178,7 +179,7 @@ class Repository:
             else:
                 branch = () if ref is None else (f"{self.common}/{ref}",)
                 self._others = (self._reflog, f"{self.common}/packed-refs", *branch)
-        return (head, *map(_trace, self._others))
+        return (head, *map(trace, self._others))
 
     def mark(self) -> ReflogMark | None:
         """Return the present end of HEAD's reflog; offset 0 before the first line.
@@ -262,7 +263,7 @@ def _pointed_at(file: Path, base: Path, *, prefix: str = "") -> Path | None:
     return base / name if name else None
 
 
-def _trace(path: str) -> Trace | None:
+def trace(path: str | Path) -> Trace | None:
     """Return what changes about a file when it is written or replaced; None when it is absent."""
     try:
         status = os.stat(path)  # noqa: PTH116 - ten times as fast as Path.stat, on a path taken all day

@@ -73,17 +73,18 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
 
 
 def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]) -> list[ChangedCommand]:
-    """Return the hooks and settings that differ from the vault's. Raises NotDone, OSError.
+    """Return the hooks and settings that differ from the vault's last copy of any work tree.
 
     Those that ``restores`` names are replaced by the vault's, and kept in ``ralph-left``. Of the others the
-    vault's are copied there.
+    vault's are copied there. Raises NotDone, OSError.
     """
-    common, own = Path(taken.common), vault.folder / "git"
-    shared = own if taken.git == taken.common else vault.folder / "common"
+    common, shared = Path(taken.common), vault.shared()
+    if shared is None:
+        return []
     aside = _aside(common)
     pairs = [(common / name, shared / name) for name in sorted(_hooks(shared, common))]
-    pairs += [(base / "config", copy / "config") for base, copy in {(common, shared), (Path(taken.git), own)}]
-    pairs.append((Path(taken.git, "config.worktree"), own / "config.worktree"))
+    pairs.append((common / "config", shared / "config"))
+    pairs.append((Path(taken.git, "config.worktree"), vault.folder / "git" / "config.worktree"))
     changed: list[ChangedCommand] = []
     for path, copy in pairs:
         traits = _trait(copy), _trait(path)

@@ -265,13 +265,15 @@ class GitRunner:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise NotDone("another ralphd reverts or sets aside in this repository") from error
-            self.work.mkdir(exist_ok=True)
-            self._clean_up()
-            yield
+            try:  # only who has the lock removes files: others are in use
+                self.work.mkdir(exist_ok=True)
+                self._clean_up()
+                yield
+            finally:
+                self._clean_up()
+                with suppress(OSError):
+                    self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
         finally:
-            self._clean_up()
-            with suppress(OSError):
-                self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
             os.close(descriptor)
 
     def _clean_up(self) -> None:

@@ -26,7 +26,7 @@ from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone
-from ralphd.plain_files import open_plain, read_plain
+from ralphd.plain_files import Descriptor, open_plain, read_plain
 
 TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
@@ -125,19 +125,27 @@ class Vault:
         """
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
-        try:
+        with Descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             _lock(descriptor, self.path)
             if not self.folder.exists() and self._old.exists():
                 self._old.rename(self.folder)
             yield
-        finally:
-            os.close(descriptor)
 
     # --- take -------------------------------------------------------------------------------------------
 
-    def take(self, patterns: Iterable[str] = (), *, most_bytes: int) -> Taken:
-        """Copy what is new. A kept file that was restored stays marked. Raises NotDone, OSError."""
+    def shared(self) -> Path | None:
+        """Return the newest copy of what all work trees share, hooks and configuration; None without one."""
+        folders = self.path.glob(f"ralph/{'[0-9a-f]' * 16}")
+        copies = [each / ("common" if (each / "common").is_dir() else "git") for each in folders]
+        known = (each for each in copies if (each / "config").is_file())
+        return max(known, key=os.path.getmtime, default=None)
+
+    def take(self, patterns: Iterable[str] = (), *, most_bytes: int, others_run: bool = False) -> Taken:
+        """Copy what is new. A kept file that was restored stays marked. Raises NotDone, OSError.
+
+        ``others_run`` in other work trees: hooks and configuration may be changed by them, so the last copy
+        of these stays what the next boundary compares with.
+        """
         git = GitRunner(self.top, limit_s=TAKE_LIMIT_S)
         repository = git.repository
         before = self.taken()
@@ -147,6 +155,7 @@ class Vault:
         names = kept_names(_ignored(git), patterns)
         files = [path for path in _copied(repository) if path.is_symlink() or path.is_file() or path.is_dir()]
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
+        shared = self.shared() if others_run else None
         if before is not None and before.mark == mark and before.is_current:
             return before
         is_whole = size_of(repository.common / "objects") <= most_bytes
@@ -160,6 +169,12 @@ class Vault:
         common = str(repository.common.resolve())
         pointer = link.read_text() if link.is_file() else None
         kept = self._stage(repository, files, names, before)
+        if shared is not None:
+            part, mark = self._new / ("git" if own == common else "common"), ""
+            shutil.rmtree(part / "hooks", ignore_errors=True)
+            if (shared / "hooks").is_dir():
+                shutil.copytree(shared / "hooks", part / "hooks", symlinks=True)
+            shutil.copy2(shared / "config", part / "config")
         taken = Taken(str(self.top), own, common, head, pointer, mark, time.time(), is_whole,
             has_unpushed=has_unpushed, refs=refs, kept=kept)  # fmt: skip
         (self._new / _RECORD).write_text(json.dumps(asdict(taken)))

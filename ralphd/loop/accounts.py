@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -16,8 +17,8 @@ from ralphd.agents.identity import Account, account_of
 from ralphd.core.failures.agent_events import WindowUsed
 from ralphd.core.quota import clock as quota
 from ralphd.core.quota.clock import Asked, Force
-from ralphd.core.quota.model import Hold, QuotaClock, QuotaLimit, QuotaWindow
-from ralphd.core.time import Moment
+from ralphd.core.quota.model import SKIPPED, Hold, QuotaClock, QuotaLimit, QuotaWindow
+from ralphd.core.time import Moment, parse_rfc3339
 from ralphd.store.shared.quota import FAULTS, QuotaMember, quota_directory
 
 if TYPE_CHECKING:
@@ -57,7 +58,10 @@ class LoopAccounts:
         self._answered = False
         self._fault = ""
         self._windows: dict[str, tuple[WindowUsed | None, Moment]] = {}
-        self.force = Force.NOTHING
+        queued, self._queued_at = settings.environment.get("RALPH_QUEUED_AT", ""), None
+        with suppress(ValueError):
+            self._queued_at = parse_rfc3339(queued)
+        self.force = Force.ALL if queued == SKIPPED else Force.NOTHING
         """What a person overrides with the next attempt."""
 
     def ask(self, agent: str, at: Moment) -> Hold | None:
@@ -70,19 +74,23 @@ class LoopAccounts:
 
         def decide(clock: QuotaClock) -> tuple[QuotaClock, Hold | None]:
             asked: Asked = quota.ask(
-                clock, self._member.by, at, account.rules, priority=self._priority, force=force
-            )
+                clock, self._member.by, at, account.rules,
+                priority=self._priority, force=force, queued_at=self._queued_at,
+            )  # fmt: skip
             return asked.clock, asked.hold
 
         hold = self._change(account, decide, None)
         if hold is None:
             self._holds.pop(agent, None)
-            self._answered = False
+            self._answered, self._queued_at = False, None
             self._withdraw(account.id)
         else:
-            self._holds[agent] = hold
-            self._queued = tuple({*self._queued, account.id})
+            self._wait(agent, account, hold)
         return hold
+
+    def _wait(self, agent: str, account: Account, hold: Hold) -> None:
+        self._holds[agent] = hold
+        self._queued = tuple({*self._queued, account.id})
 
     def freed(self, at: Moment) -> str | None:
         """Return an agent whose hold has changed since it was noted, or ended: it may ask again."""
@@ -112,12 +120,13 @@ class LoopAccounts:
         def decide(clock: QuotaClock) -> tuple[QuotaClock, Hold | None]:
             if end.until is not None and end.until > now:
                 limit = QuotaLimit(end.until, now, end.why, by, end.guessed, end.brief)
-                clock = quota.limit_met(clock, limit)
-                return quota.ended(clock, by), quota.hold_of(clock, by, now, account.rules)
+                clock = quota.ended(quota.limit_met(clock, limit), by)
+                asked = quota.ask(clock, by, now, account.rules, priority=self._priority)  # it waits, too
+                return asked.clock, asked.hold
             return quota.ended(quota.answered(clock, by, now) if end.answered else clock, by), None
 
         if (hold := self._change(account, decide, None)) is not None:
-            self._holds[end.agent] = hold
+            self._wait(end.agent, account, hold)
 
     def news(self, agent: str, news: WindowUsed | None) -> None:
         """Take what a running agent reports: a used share (Q4), or None for its first output (Q3)."""

@@ -269,7 +269,7 @@ class LoopRunner:
                 self._attempts.agents.not_before = rest.until
                 return model.LoopWoke(rest.until)
             sleep_s = 1.0 if self._console.is_terminal else LONGEST_SLEEP_S
-            if rest.for_an_agent and self._accounts.waits:
+            if rest.reason in LIMITS and self._accounts.waits:
                 if (agent := await asyncio.to_thread(self._accounts.freed, now)) is not None:
                     return model.AccountFreed(now, agent)
                 sleep_s = LOOK_S

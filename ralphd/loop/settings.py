@@ -35,11 +35,14 @@ class LoopSettings:
     run_id: str
     directory: Path
     home: Path
-    keep: Path
     configuration: Configuration
     policy: LoopPolicy
     agents: Mapping[str, Agent]
     environment: Mapping[str, str] = field(repr=False)
+
+    @property
+    def keep(self) -> Path:
+        return (self.home / "runs" / self.run_id if self.run_id else self.home) / "attempts"
 
     @property
     def is_supervised(self) -> bool:
@@ -51,11 +54,9 @@ class LoopSettings:
         """The rules of the phases (L14)."""
         phases = self.configuration.phases
         return PhasePolicy(
-            retry_count=phases.phase_retry_count,
-            phase_3_retry_count=phases.phase_3_retry_count,
             has_review=self.policy.reviews,
-            max_address_rounds=phases.max_address_rounds,
             findings_fail=phases.on_findings_remaining == "fail",
+            **fields_by_key(PhasePolicy, phases),
         )
 
     @property
@@ -126,17 +127,10 @@ def _settings(
     chain = (agents.primary, *fallback_chain(agents.primary, agents.fallback, agents.named))
     check_names(chain, agents.named)
     pause = agents.on_exhausted == "pause" or (agents.on_exhausted == "auto" and pause)
-    return LoopSettings(
-        name,
-        run_id,
-        directory,
-        home,
-        (home / "runs" / run_id if run_id else home) / "attempts",
-        configuration,
-        policy_of(configuration, chain, pause=pause),
-        {each: agent_of(each, with_account(each, spec_of(each, agents.named), accounts)) for each in chain},
-        dict(environ),
-    )
+    policy = policy_of(configuration, chain, pause=pause)
+    specs = {each: with_account(each, spec_of(each, agents.named), accounts) for each in chain}
+    pool = {each: agent_of(each, spec) for each, spec in specs.items()}
+    return LoopSettings(name, run_id, directory, home, configuration, policy, pool, dict(environ))
 
 
 def policy_of(configuration: Configuration, chain: tuple[str, ...], *, pause: bool) -> LoopPolicy:

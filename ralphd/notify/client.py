@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +23,7 @@ from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Answer, BadSecret, Destination, StoredEvent, Unreached
 from ralphd.core.time import Moment
 from ralphd.notify.payloads import posted
+from ralphd.plain_files import Descriptor
 
 _SECRET_BYTES = 4096
 SECRET_LIMIT_S = 2.0
@@ -87,19 +89,14 @@ def _printed(argv: Sequence[str]) -> str:
 def _text(path: Path) -> str:
     try:
         # O_NONBLOCK: a FIFO without a writer must not hold the thread.
-        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise BadSecret(f"{path}: {error.strerror}") from error
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise BadSecret(f"{path} is not a regular file")
-        return os.read(fd, _SECRET_BYTES).decode()
+        with Descriptor(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise BadSecret(f"{path} is not a regular file")
+            return os.read(fd, _SECRET_BYTES).decode()
     except UnicodeDecodeError as error:
         raise BadSecret(f"{path} is not text") from error
     except OSError as error:
         raise BadSecret(f"{path}: {error.strerror}") from error
-    finally:
-        os.close(fd)
 
 
 logger = logging.getLogger(__name__)
@@ -109,16 +106,16 @@ SEND_LIMIT_S = 10.0
 FactsOf: TypeAlias = Callable[[StoredEvent], Awaitable[AlertFacts]]
 
 
+@dataclass(frozen=True)
 class WebhookClient:
-    """Make one attempt to send; keep no state."""
+    """Make one attempt to send; keep no state.
 
-    def __init__(
-        self, facts: FactsOf, clock: Callable[[], Moment] = time.time, environ: Mapping[str, str] = os.environ
-    ) -> None:
-        """``facts`` returns the facts to send with an event, and raises nothing."""
-        self._facts_of = facts
-        self._clock = clock
-        self._environ = environ
+    ``facts_of`` returns the facts to send with an event, and raises nothing.
+    """
+
+    facts_of: FactsOf
+    clock: Callable[[], Moment] = time.time
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     async def ask(self, destination: Destination, event: StoredEvent, message_id: str) -> Answer:
         """Send ``event`` under this ``webhook-id``. Raise nothing except for a cancellation."""
@@ -134,7 +131,7 @@ class WebhookClient:
     async def why_unusable(self, destination: Destination) -> str | None:
         """Return why the destination's secret cannot be used, or None."""
         try:
-            await asyncio.to_thread(key_of, destination, self._environ)
+            await asyncio.to_thread(key_of, destination, self.environ)
         except BadSecret as error:
             return str(error)
         return None
@@ -143,11 +140,11 @@ class WebhookClient:
         # httpx costs the daemon 6 MB and 0.1 s: loaded at the first message, and not on the event loop.
         http = await asyncio.to_thread(import_module, "ralphd.notify.http")
         try:
-            key = await asyncio.to_thread(key_of, destination, self._environ)
+            key = await asyncio.to_thread(key_of, destination, self.environ)
         except BadSecret as error:
             return Unreached(f"the secret cannot be used: {error}")
-        message = posted(event, destination.format, await self._facts_of(event))
-        signed = delivery.signature_headers(message_id, self._clock(), message.payload, key)
+        message = posted(event, destination.format, await self.facts_of(event))
+        signed = delivery.signature_headers(message_id, self.clock(), message.payload, key)
         answer: Answer = await http.post(
             destination.url,
             headers={**message.headers, **signed},

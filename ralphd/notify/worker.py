@@ -6,6 +6,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
@@ -53,6 +54,7 @@ class DestinationRegistry(Protocol):
         """Disable a destination, also for later daemons, before this returns."""
 
 
+@dataclass(eq=False)
 class DeliveryWorker:
     """Sends due deliveries: one after another to each destination, to several destinations at once.
 
@@ -60,19 +62,13 @@ class DeliveryWorker:
     same ``webhook-id``. A destination that answers 410 gets nothing more until a person has it tried again.
     """
 
-    def __init__(
-        self,
-        outbox: DeliveryQueue,
-        known: Callable[[], DestinationRegistry],
-        courier: WebhookClient,
-        *,
-        clock: Callable[[], Moment] = time.time,
-    ) -> None:
-        """``known`` is called for each message: the registry is made after the worker."""
-        self._outbox = outbox
-        self._known = known
-        self._courier = courier
-        self._clock = clock
+    _outbox: DeliveryQueue
+    _known: Callable[[], DestinationRegistry]
+    """Called for each message: the registry is made after the worker."""
+    _courier: WebhookClient
+    _clock: Callable[[], Moment] = time.time
+
+    def __post_init__(self) -> None:
         self._news = asyncio.Event()
         self._busy: set[str] = set()
 

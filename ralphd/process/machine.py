@@ -7,6 +7,7 @@ get the limit that the daemon was started with, since some programs fail with a 
 
 import os
 import resource
+import socket
 import time
 from contextlib import suppress
 from datetime import UTC, datetime, tzinfo
@@ -15,6 +16,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from ralphd.core.time import Moment
+from ralphd.core.worktrees.rules import PORTS
 
 SPARE_DESCRIPTORS = 16
 """The sweep of a run, its record and a git need no more."""
@@ -102,4 +104,15 @@ def has_spare_descriptors() -> bool:
     finally:
         for each in spare:
             os.close(each)
+    return True
+
+
+def are_free(base: int) -> bool:
+    """Return whether nothing listens on the 100 ports from ``base`` on."""
+    for port in range(base, base + PORTS):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
     return True

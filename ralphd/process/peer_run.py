@@ -1,4 +1,4 @@
-"""Determine which run a process belongs to, by three independent signs (A3).
+"""Determine who connected to the daemon, and which run a process belongs to, by three independent signs (A3).
 
 A control group cannot be left without rights, descent from the shim cannot be left while the shim lives, and
 the cookie in the environment outlives both. One sign is enough; what cannot be examined counts as within.
@@ -6,10 +6,12 @@ the cookie in the environment outlives both. One sign is enough; what cannot be 
 
 import os
 import re
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Protocol
 
 from ralphd.core.supervision.door import UNKNOWN_RUN, can_end_services
 from ralphd.core.supervision.model import RunId
@@ -18,18 +20,30 @@ from ralphd.process.tree import ancestors, start_ticks
 
 _LEAF = re.compile(rb"/ralphd-(r\d+-[0-9a-f]+)(?=/|$)", re.MULTILINE)
 _DIRECTORY = re.compile(rb".*/(r\d+-[0-9a-f]+)", re.DOTALL)
+_UCRED = struct.Struct("3i")
 _COOKIE = re.compile(shim.COOKIE.encode() + rb"=(r\d+-[0-9a-f]+)")
 
 
-class ConnectedProcess(Protocol):
-    """The process at the other end of a connection, as the kernel named it when it connected."""
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that connected (SO_PEERCRED); its pid may have been reused since."""
+
+    pid: int
+    uid: int
+    gid: int
+    ticks: int | None = None
+    """When it started, in clock ticks since boot: a later process of the same pid differs."""
 
     @property
-    def pid(self) -> int: ...
-    @property
-    def uid(self) -> int: ...
-    @property
-    def ticks(self) -> int | None: ...
+    def is_welcome(self) -> bool:
+        """Return whether it is our own user's, or root's. Another user namespace is 65534: refused."""
+        return self.uid in (os.geteuid(), 0)
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """Return the process at the other end of a Unix socket."""
+    pid, uid, gid = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+    return Peer(pid, uid, gid, start_ticks(pid))
 
 
 def run_of(pid: int, uid: int, ticks: int | None, is_known: Callable[[RunId], bool]) -> RunId | None:

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
-from ralphd.plain_files import read_plain, sync_directory
+from ralphd.plain_files import Descriptor, read_plain, sync_directory
 from ralphd.process.shim import FORMAT_VERSION, write_new
 
 T = TypeVar("T")
@@ -132,15 +132,12 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Return True while a shim of this run lives, or a daemon is about to start one (S2)."""
         try:
-            descriptor = os.open(self.lock_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            with Descriptor(self.lock_path, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except FileNotFoundError:
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        finally:
-            os.close(descriptor)
         return False
 
     def take_lock(self) -> int:

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
     Still = Callable[[int, Any], bool]
+    Swept = dict[int, str]  # the processes that were killed, with their command lines
+    Find = Callable[[int, set[int], Swept], bool]
 else:
     import _signal
 
@@ -229,7 +231,7 @@ def signal_below(
     roots: "Iterable[int]",
     number: int,
     done: "set[int]",
-    swept: "dict[int, str]",
+    swept: "Swept",
     spared: "Callable[[int], bool] | None" = None,
 ) -> bool:
     """Signal all processes below ``roots`` that are not in ``done``; return True if there was any.
@@ -270,9 +272,7 @@ def _signal_child(pid: int, parent: int, number: int) -> bool:
     return stat is not None and stat[0] not in "ZX"
 
 
-def signal_each(
-    pids: "list[int]", number: int, done: "set[int]", swept: "dict[int, str]", still: "Still"
-) -> bool:
+def signal_each(pids: "list[int]", number: int, done: "set[int]", swept: "Swept", still: "Still") -> bool:
     """Do the same for ``pids`` that ``still`` holds for, and for what is below them."""
     fresh = False
     for pid in pids:
@@ -284,9 +284,7 @@ def signal_each(
     return signal_below(pids, number, done, swept) or fresh
 
 
-def signal_carriers(
-    run_id: str, number: int, done: "set[int]", swept: "dict[int, str]", cookie: str = COOKIE
-) -> bool:
+def signal_carriers(run_id: str, number: int, done: "set[int]", swept: "Swept", cookie: str = COOKIE) -> bool:
     """Do the same for all processes that carry the run's cookie."""
     return signal_each(
         carriers(run_id, cookie), number, done, swept, lambda pid, _: carries(pid, run_id, cookie)
@@ -297,12 +295,7 @@ def _started_at(ticks: int) -> "Still":
     return lambda _, stat: stat[2] == ticks
 
 
-def end_all(
-    find: "Callable[[int, set[int], dict[int, str]], bool]",
-    is_over: "Callable[[], bool]",
-    swept: "dict[int, str]",
-    deadline: float,
-) -> bool:
+def end_all(find: "Find", is_over: "Callable[[], bool]", swept: "Swept", deadline: float) -> bool:
     """Kill all processes that ``find`` signals, until ``is_over`` (S5); False if ``deadline`` came first.
 
     ``deadline`` is a moment of the monotonic clock.
@@ -342,9 +335,7 @@ def cgroup_processes(leaf: str) -> "list[int]":
     return [int(pid) for pid in found if pid != b"0"]  # 0: a process of another pid namespace
 
 
-def kill_cgroup(
-    leaf: str, swept: "dict[int, str]", meanwhile: "Callable[[], object]", deadline: float
-) -> bool:
+def kill_cgroup(leaf: str, swept: "Swept", meanwhile: "Callable[[], object]", deadline: float) -> bool:
     """Kill all processes in a control group; return True if it is empty. Call ``meanwhile`` until it is."""
     # cgroup.kill is atomic: no fork escapes it. The freeze before it serves only to list what is inside.
     try:
@@ -925,7 +916,7 @@ class Shim:
             remove_cgroup(self._cgroup)
         self._write_exit(error={"errno": number, "text": f"{what}: {os.strerror(number)}"})
 
-    def _sweep(self, swept: "dict[int, str]") -> bool:
+    def _sweep(self, swept: "Swept") -> bool:
         """Kill what is left of the tree by all means there are (S7); return True if all of it is gone."""
         # Each means finds what another misses: the group what another subreaper (a user manager, a container)
         # has adopted, descent what has left the group, the cookie what did both.

@@ -102,8 +102,7 @@ def _of_program(number: int, text: str, program: Path) -> Advice:
     interpreter = next((os.fsdecode(word) for word in words if word), "")
     match number:
         case errno.ENOENT if not interpreter:
-            why = f"{program} needs a loader that does not exist"
-            return why, "a program that is built for this machine"
+            return f"{program} needs a loader that does not exist", "a program that is built for this machine"
         case errno.ENOENT if interpreter.endswith("\r"):
             return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
         case errno.ENOENT:

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.delivery import Delivery, DeliveryState, KeptDelivery, StoredEvent
 from ralphd.errors import NewerState
-from ralphd.plain_files import status_of
+from ralphd.plain_files import Descriptor, status_of
 from ralphd.store.files import corrupt_name
 
 logger = logging.getLogger(__name__)
@@ -30,33 +30,6 @@ _PRAGMAS = (
     "PRAGMA synchronous = FULL",  # an escalation that was queued has to survive a power cut
     "PRAGMA wal_autocheckpoint = 256",
     "PRAGMA journal_size_limit = 1048576",
-)
-_SCHEMA = (
-    """CREATE TABLE events (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        type TEXT NOT NULL,
-        at TEXT NOT NULL,
-        ralph TEXT,
-        run_id TEXT,
-        data TEXT NOT NULL,
-        key TEXT UNIQUE
-    )""",
-    """CREATE TABLE outbox (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        event_id INTEGER NOT NULL,
-        destination TEXT NOT NULL,
-        message_id TEXT NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ('pending', 'delivered', 'given_up')),
-        queued_at REAL NOT NULL,
-        failures INTEGER NOT NULL,
-        next_at REAL NOT NULL,
-        last_error TEXT,
-        done_at REAL
-    )""",
-    "CREATE INDEX outbox_pending ON outbox (id) WHERE state = 'pending'",
-    "CREATE INDEX outbox_event ON outbox (event_id)",
-    "CREATE INDEX outbox_destination ON outbox (destination)",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
 
@@ -128,11 +101,8 @@ class Database:
 
 def _opened(path: Path) -> sqlite3.Connection:
     # SQLite would create the file with the umask's mode, and follow a link.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with Descriptor(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW) as descriptor:
         os.fchmod(descriptor, 0o600)  # a file that was there keeps the mode that somebody gave it
-    finally:
-        os.close(descriptor)
     connection = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
     try:
         # Set before the first access to the file, so that the WAL needs no shared index.
@@ -146,8 +116,9 @@ def _opened(path: Path) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             connection.execute(pragma)
         if version < SCHEMA_VERSION:
-            for statement in ("BEGIN IMMEDIATE", *_SCHEMA, "COMMIT"):
-                connection.execute(statement)
+            tables = Path(__file__).with_name("events.sql").read_text()
+            stamp = f"PRAGMA user_version = {SCHEMA_VERSION};"
+            connection.executescript(f"BEGIN IMMEDIATE; {tables} {stamp} COMMIT;")
     except BaseException:
         connection.close()
         raise

@@ -11,17 +11,18 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ralphd import diagnostics
 from ralphd.errors import DirectoryUnusable, NewerState
-from ralphd.plain_files import open_plain, reason
+from ralphd.plain_files import Descriptor, open_plain, reason
 
 MAX_JSON_BYTES = 64 << 20
 _TEMPORARY = ".ralphd-tmp"
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _OWNER_TEXT_BYTES = 4096
 LOCK_PATIENCE_S = 5.0
 _LOCK_LOOK_S = 0.01
@@ -51,7 +52,7 @@ def write_whole(path: Path, data: bytes, *, durable: bool = True, mode: int = 0o
     Neither a link at ``path`` nor one in place of its directory is followed. Raises OSError, for example
     for a full disk; then the old file is as it was.
     """
-    with _directory_fd(path.parent) as directory:
+    with Descriptor(path.parent, _DIRECTORY) as directory:
         temporary = f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}"
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -142,7 +143,7 @@ def make_private_directory(path: Path) -> None:
     """Make a directory of our own, 0700, and missing parents. Raises DirectoryUnusable."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _directory_fd(path) as directory:
+        with Descriptor(path, _DIRECTORY) as directory:
             about = os.fstat(directory)
             if about.st_uid != os.geteuid():
                 raise DirectoryUnusable(
@@ -220,15 +221,6 @@ class Lock:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
-
-
-@contextmanager
-def _directory_fd(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def _owner_text(fd: int) -> str:

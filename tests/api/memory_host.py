@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from ralphd.api.server import Peer
 from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.explanation import NOTHING_YET
@@ -25,6 +24,7 @@ from ralphd.daemon.registration import Registration
 from ralphd.errors import AlreadyRunning, ConfigFaults, NotUndone, StaleReport, UnknownRalph
 from ralphd.notify.hub import Hub
 from ralphd.process.log.log import RalphLog
+from ralphd.process.peer_run import Peer
 from ralphd.store.events import EventStore
 
 Runs = Literal["finish", "leave", "now"]
@@ -251,6 +251,7 @@ def a_view(name: str, directory: str, command: list[str]) -> dict[str, Any]:
         "guard": None,
         "notes": [],
         "seen": None,
+        "landing": None,
         "sandbox": {"level": "signals", "means": "landlock", "reason": None},
         "message": None,
         "last_change": None,

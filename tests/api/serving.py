@@ -13,7 +13,8 @@ import httpx
 from starlette.types import ASGIApp
 
 from ralphd.api.app import Api, create_app
-from ralphd.api.server import ApiServer, Listener, Peer
+from ralphd.api.server import ApiServer, Listener
+from ralphd.process.peer_run import Peer
 from ralphd.store.events import EventStore
 from tests.api.memory_host import MemoryHost
 from tests.helpers import eventually

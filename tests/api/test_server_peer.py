@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from ralphd.api.server import Peer, most_connections
+from ralphd.api.server import most_connections
+from ralphd.process.peer_run import Peer
 from tests.api.serving import Whole, serve
 
 STRANGER = """

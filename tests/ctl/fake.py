@@ -51,6 +51,7 @@ def view(name: str = "api", **changes: Any) -> dict[str, Any]:
         "drift": [],
         "notes": [],
         "seen": None,
+        "landing": None,
         "sandbox": {"level": "signals", "means": "landlock", "reason": None},
         **changes,
     }

@@ -68,6 +68,8 @@ async def test_a_view_is_serialised_anew_only_when_something_has_changed(tmp_pat
 
     regent.account.notes = ["news"]
     assert json.loads(regent.view_bytes())["notes"] == ["news"]
+    regent._services.landing_of = {regent.name: {"state": "landed"}}.get
+    assert json.loads(regent.view_bytes())["landing"] == {"state": "landed"}
     await events.close()
 
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from standardwebhooks import Webhook
@@ -13,11 +15,13 @@ from standardwebhooks import Webhook
 from ralphd.config.configuration import Configuration
 from ralphd.config.layers import Origin
 from ralphd.config.specs import NotifySpec, WebhookSpec
-from ralphd.core.delivery import Destination, Format
+from ralphd.core.alert import AlertFacts
+from ralphd.core.delivery import Destination, Format, StoredEvent
 from ralphd.daemon.lifecycle import Roster
+from ralphd.daemon.regent import Regent
 from ralphd.daemon.services import EventPublisher, Services, UserConfiguration
 from ralphd.daemon.webhook_views import Hook, configured
-from ralphd.daemon.webhooks import DaemonsWebhooks
+from ralphd.daemon.webhooks import DaemonsWebhooks, _with_figures
 from ralphd.errors import (
     DaemonBusy,
     NewerState,
@@ -85,9 +89,7 @@ async def desk(
     )
     users = UserConfiguration(services)
     users.present = replace(Configuration(), notify=notify)
-    webhooks = DaemonsWebhooks(
-        services, events, users, Roster(state / "ralphs"), courier=carries, nudge=sender.nudge
-    )
+    webhooks = DaemonsWebhooks(services, events, users, Roster(state / "ralphs"), carries, sender.nudge)
     await webhooks.read()
     running = asyncio.create_task(sender.run())
     try:
@@ -461,3 +463,11 @@ async def test_one_name_in_two_files_belongs_to_the_first(tmp_path: Path) -> Non
     hooks = configured(users, [], {})
 
     assert [hook.destination.name for hook in hooks.values()] == ["phone", "b.example"]
+
+
+def test_a_refused_landing_carries_the_end_of_its_tests() -> None:
+    regent = SimpleNamespace(account=SimpleNamespace(history=SimpleNamespace(backwards=lambda: iter(()))))
+    data = {"message": "ralph/api does not land on main", "tail": "FAILED test_a\n\nexit 1"}
+    event = StoredEvent(1, "landing.refused", "2026-11-21T06:00:00.000000Z", "api", None, data)
+    facts = _with_figures(AlertFacts("here"), event, cast(Regent, regent))
+    assert facts.last_lines == ("FAILED test_a", "exit 1")

@@ -207,3 +207,14 @@ def test_a_work_tree_elsewhere_is_refused(tree: WorkTree, tmp_path: Path) -> Non
     below = tree.path / "below"
     below.mkdir()
     assert GitRunner(below).top == tree.path
+
+
+def test_who_is_refused_the_lock_removes_no_file(tree: WorkTree) -> None:
+    working, refused = GitRunner(tree.path), GitRunner(tree.path)
+    with working.exclusive():
+        index = working.work / "tmp-index"
+        index.touch()
+        with pytest.raises(NotDone, match="another ralphd"), refused.exclusive():
+            pass
+        assert index.exists()
+    assert not working.work.exists()

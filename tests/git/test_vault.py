@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import pytest
@@ -57,10 +58,10 @@ class Place:
         assert vault is not None
         return vault
 
-    def take(self, most: int = MOST) -> None:
+    def take(self, most: int = MOST, *, others_run: bool = False) -> None:
         vault = self.vault
         with vault.exclusive():
-            vault.take(KEEP, most_bytes=most)
+            vault.take(KEEP, most_bytes=most, others_run=others_run)
 
     def fault(self) -> str:
         taken = self.vault.taken()
@@ -192,6 +193,19 @@ def test_a_linked_work_tree_and_its_repository_are_rebuilt(place: Place, tmp_pat
     place.top = main
     place.git("fsck")
     assert place.git("rev-parse", "main") == place.second
+
+
+def test_hooks_and_settings_of_a_linked_work_tree_stay(place: Place, tmp_path: Path) -> None:
+    linked = tmp_path / "linked"
+    place.git("worktree", "add", "-q", str(linked), "side")
+    place.top, config = linked, place.top / ".git" / "config"
+    before = config.read_text()
+    place.take()
+    assert place.changed(restores=True) == {}
+    assert place.hook.exists() and config.read_text() == before
+    place.hook.write_text("#!/bin/sh\nexit 1\n")
+    assert [*place.changed(restores=True)] == ["hooks/pre-commit"]
+    assert place.hook.read_text() == "#!/bin/sh\n"
 
 
 def test_an_unchanged_repository_is_not_copied_again(place: Place) -> None:
@@ -334,6 +348,41 @@ def test_patterns_match_names_and_paths() -> None:
     ignored = ["build/", ".env", "a/.env.test", "x.local", "a/other", "conf/own.ini"]
     assert kept_names(ignored, KEEP) == [".env", "a/.env.test", "x.local"]
     assert kept_names(ignored, ["conf/*"]) == ["conf/own.ini"]
+
+
+def linked_to(place: Place, name: str) -> Place:
+    """A second work tree of the same repository, in the same vault."""
+    other = copy(place)
+    other.top = place.top.with_name(name)
+    place.git("worktree", "add", "-q", "--detach", str(other.top))
+    return other
+
+
+def test_what_all_work_trees_share_is_copied_from_a_linked_one(place: Place) -> None:
+    linked = linked_to(place, "linked")
+    linked.take()
+    assert linked.changed(restores=True) == {}
+    assert place.hook.exists() and place.git("config", "core.bare") == "false"
+    _plant(place, "new hook")
+    assert list(linked.changed(restores=True)) == ["hooks/post-commit"]
+    shutil.rmtree(linked.vault.folder / "common")  # as earlier versions copied it
+    assert linked.changed(restores=True) == {}
+    assert place.hook.exists()
+
+
+def test_what_was_accepted_at_one_work_tree_is_at_all(place: Place) -> None:
+    linked = linked_to(place, "linked")
+    linked.take()
+    place.git("config", "core.editor", "mine")  # while nothing ran: the next start accepts it
+    place.take()
+    assert linked.changed(restores=True) == {}
+    place.git("config", "core.editor", "planted")
+    third = linked_to(place, "third")
+    third.take(others_run=True)  # it may be planted: a start beside a run accepts nothing
+    for each in (third, linked, place):
+        assert list(each.changed(restores=False)) == ["core.editor"]
+    third.take()
+    assert [each.changed(restores=False) for each in (third, linked, place)] == [{}, {}, {}]
 
 
 HARM = "printf '#!/bin/sh\\ntouch harm\\n'"

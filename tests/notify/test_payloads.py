@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Format, StoredEvent
+from ralphd.core.quota.clock import limit_met, news_of
+from ralphd.core.quota.model import QuotaClock, QuotaLimit
 from ralphd.notify.payloads import MOST_MESSAGE_CHARS, MOST_NTFY_BYTES, header_text, posted
 from ralphd.wire import EVENT_TYPES, EVENTS
 
@@ -178,3 +180,15 @@ def test_every_event_has_a_body_and_headers_that_can_be_sent(
 def test_each_type_of_event_has_a_row_of_words() -> None:
     assert tuple(EVENTS) == EVENT_TYPES
     assert all(priority in (2, 3, 4, 5) for _, priority, _ in EVENTS.values())
+
+
+def test_the_reset_of_an_account_is_a_time_for_people() -> None:
+    clock = limit_met(
+        QuotaClock("claude@work"), QuotaLimit(1795530360.0, 1795530000.0, "5-hour limit", "a.1")
+    )
+    kind, _, data = news_of(clock) or ("", "", {})
+    event = StoredEvent(9, kind, "2026-11-24T14:00:00.000000Z", None, None, data)
+    assert slack(event).splitlines()[1] == (
+        "account claude@work: 5-hour limit, met by a; nobody starts before 2026-11-24 15:26 CET"
+    )
+    assert data["until"] == "2026-11-24T14:26:00.000000Z"

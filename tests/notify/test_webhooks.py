@@ -100,7 +100,7 @@ async def sending(
 ) -> AsyncIterator[DeliveryWorker]:
     known = marks or Marks(*destinations)
     sender = DeliveryWorker(
-        store, lambda: known, WebhookClient(no_facts, environ=environ or {}, clock=clock), clock=clock
+        store, lambda: known, WebhookClient(no_facts, environ=environ or {}, clock=clock), clock
     )
     running = asyncio.create_task(sender.run())
     try:

@@ -1,7 +1,8 @@
 """Plays an agent of one account for many loops: it notes each call, and meets the account's limit.
 
 While the file ACCOUNT/until holds a moment in the future, a call fails with a usage limit until then. A call
-waits for ACCOUNT/go if ACCOUNT/hold is there; then it ticks the first open box.
+waits for ACCOUNT/go if ACCOUNT/hold is there; then it ticks the first open box. With ACCOUNT/expired its
+login has expired.
 
 quota_agent.py ACCOUNT
 """
@@ -14,6 +15,8 @@ account = sys.argv[1]
 sys.stdin.read()
 with open(os.path.join(account, "calls"), "a") as file:
     file.write(f"{time.time()} {os.path.basename(os.getcwd())}\n")
+if os.path.exists(os.path.join(account, "expired")):
+    sys.exit("Error: 401 Unauthorized: OAuth token has expired. Please run /login")
 try:
     with open(os.path.join(account, "until")) as file:
         left_s = float(file.read()) - time.time()

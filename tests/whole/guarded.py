@@ -57,8 +57,19 @@ class Guarded:
         self.git(*mark, "commit", "-q", "-m", name)
         return self.git("rev-parse", "HEAD")
 
-    def register(self, *more: str, tests: str = TESTS, start: bool = True, **settings: object) -> View:
-        """Register it, its player with these arguments; in the names of ``settings`` is ``__`` a dot."""
+    def register(
+        self,
+        *more: str,
+        tests: str = TESTS,
+        start: bool = True,
+        route: str = "/v1/ralphs",
+        own_loop: dict[str, str] | None = None,
+        **settings: object,
+    ) -> View:
+        """Register it, its player with these arguments; in the names of ``settings`` is ``__`` a dot.
+
+        With ``own_loop``, an environment, it has the built-in loop instead.
+        """
         flags: dict[str, object] = {
             "regent.rollback_on_test_failure": True,
             "regent.test_command": tests,
@@ -72,13 +83,13 @@ class Guarded:
         return dict(
             self.daemon.ask(
                 "POST",
-                "/v1/ralphs",
+                route,
                 {
                     "directory": str(self.place),
-                    "command": list(player("iterator", self.scripts, *more)),
+                    **({} if own_loop else {"command": list(player("iterator", self.scripts, *more))}),
                     "name": "demo",
                     "flags": flags,
-                    "environment": home,
+                    "environment": home | (own_loop or {}),
                     "start": start,
                 },
             )

@@ -54,8 +54,8 @@ PAGE_S = 90.0
 SIDE_BY_SIDE = 3
 _MARK = "-- command"
 
-START_HERE, OWN_LOOP = DOCS / "start-here.md", DOCS / "own-loop.md"
-IN_A_HOME_OF_THEIR_OWN = {ROOT / "README.md", DOCS / "loop.md", START_HERE, OWN_LOOP}
+START_HERE, OWN_LOOP, FIVE = DOCS / "start-here.md", DOCS / "own-loop.md", DOCS / "five-ralphs.md"
+IN_A_HOME_OF_THEIR_OWN = {ROOT / "README.md", DOCS / "loop.md", START_HERE, OWN_LOOP, FIVE}
 CALLED = DOCS / "notifications.md"
 SHARED = [
     page
@@ -149,6 +149,14 @@ def test_a_loop_of_your_own_is_supervised_as_its_page_says(newcomer: Newcomer) -
 def test_the_first_night_goes_as_start_here_says(newcomer: Newcomer) -> None:
     newcomer.has_agents({"do": "task"}, {"do": "task", "takes_s": 6})
     check_page(newcomer, START_HERE)
+    assert not newcomer.daemon.leftovers()
+
+
+def test_a_night_of_five_goes_as_its_page_says(newcomer: Newcomer) -> None:
+    newcomer.has_agents(*[{"do": "task", "takes_s": 2}] * 8)
+    check_page(newcomer, FIVE)
+    [(_, subjects)] = newcomer.types([Typed("git -C ~/shop log --format=%s", ())])
+    assert sum(line.endswith(": done") for line in subjects) == 8
     assert not newcomer.daemon.leftovers()
 
 

@@ -119,6 +119,39 @@ def test_a_cost_that_the_run_reports_itself_is_not_counted_twice(daemon: Daemon,
     assert "/seen" not in kept(daemon)
 
 
+@pytest.mark.parametrize("trusts", ["false", "true"])
+def test_costs_in_the_output_end_a_run_only_where_trusted(
+    daemon: Daemon, person: Person, trusts: str
+) -> None:
+    daemon.start()
+    place, command = loop(person, "demo", PRINTED, "sleep 600")
+    (place / "ralph.toml").write_text(f"[ralph]\nmax_cost_usd = 0.1\ntrust_output = {trusts}\n")
+    person.starts(place, command)
+    wait_for(lambda: (daemon.view("demo")["seen"] or {}).get("cost_usd") == 0.11, what="the output counted")
+    if trusts == "true":
+        view = daemon.becomes("demo", "done", timeout_s=30)
+        assert (view["total_cost_usd"], "max_cost_usd" in view["message"]) == (0.11, True), view
+        return
+    daemon.kill()
+    daemon.start()  # which looks again at once
+    wait_for(lambda: (daemon.view("demo")["seen"] or {}).get("cost_usd") == 0.11, what="it counted again")
+    assert (daemon.view("demo")["state"], daemon.view("demo")["total_cost_usd"]) == ("running", 0.0)
+    person("stop", "--now", "demo")
+
+
+def test_trusted_costs_of_short_runs_add_up_to_the_limit(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    place, command = loop(person, "demo", PRINTED)
+    toml = (
+        '[ralph]\nmax_cost_usd = 0.3\ntrust_output = true\nrestart = "always"\niteration_pause_seconds = 0\n'
+    )
+    (place / "ralph.toml").write_text(toml)
+    person.starts(place, command)
+    view = daemon.becomes("demo", "done", timeout_s=30)
+    assert view["total_cost_usd"] == pytest.approx(0.33) and "max_cost_usd" in view["message"], view
+    wait_for(lambda: kept(daemon).count("/seen") == 3, what="the costs in the history")
+
+
 def kept(daemon: Daemon) -> str:
     return (daemon.files("demo") / "history.jsonl").read_text()
 

@@ -40,16 +40,16 @@ class Yard:
     main: Path
 
     @classmethod
-    def of(cls, daemon: Daemon, *, remote: bool = False) -> "Yard":
-        yard = cls(daemon, daemon.home / "project")
-        yard.main.mkdir()
+    def of(cls, daemon: Daemon, *, remote: bool = False, at: str = "project", toml: str = TOML) -> "Yard":
+        yard = cls(daemon, daemon.home / at)
+        yard.main.mkdir(parents=True)
         for words in (
             ("init", "-q", "-b", "main"),
             ("config", "user.name", "A"),
             ("config", "user.email", "a@b"),
         ):
             yard.git(*words)
-        (yard.main / "ralph.toml").write_text(TOML)
+        (yard.main / "ralph.toml").write_text(toml)
         yard.commit(yard.main, "shared", "1\n")
         if remote:
             yard.git("init", "-q", "--bare", "../origin")
@@ -117,7 +117,7 @@ class Yard:
         return len(list(self.daemon.state.glob("landing/*/tests/r*")))
 
 
-ENDS = ("landing.landed", "landing.refused")
+ENDS = ("landing.landed", "landing.pushed", "landing.refused")
 
 
 def test_the_good_one_of_three_lands(daemon: Daemon) -> None:
@@ -134,7 +134,7 @@ def test_the_good_one_of_three_lands(daemon: Daemon) -> None:
     assert [ends[number]["state"] for number in numbers] == ["landed", "refused", "refused"]
     assert ends[2]["why"] == f"the tests fail on top of {yard.git('rev-parse', 'ralph/landed')[:7]}"
     assert ends[3]["why"] == "conflict in shared"
-    assert ends[3]["next"] == "fix ralph/other, then ralphctl land other"
+    assert ends[3]["next"] == "needs you: ralphctl start other (it has the task)"
     assert ends[1]["why"].startswith("on ralph/landed: ")
     assert (yard.git("rev-parse", "main"), (yard.main / "shared").read_text()) == (mine, "not committed\n")
     assert tree_of(yard.main / "shared") == before
@@ -143,6 +143,12 @@ def test_the_good_one_of_three_lands(daemon: Daemon) -> None:
         sent = json.loads((daemon.files(name) / "inbox.json").read_text())
         assert len(sent["tasks"]) == 1
         assert f"ralph/{name} does not land on main: {what}" in sent["tasks"][0]["text"]
+
+    shown = {view["name"]: view["landing"] for view in daemon.status()["ralphs"]}
+    assert {name: each["state"] for name, each in shown.items()} == {
+        "good": "landed", "red": "refused", "other": "refused",
+    }  # fmt: skip
+    assert shown["other"]["why"] == "conflict in shared"
 
     yard.git("restore", "shared")
     last = "Merge branch 'ralph/good'"
@@ -185,14 +191,17 @@ def test_a_landing_is_undone_by_a_commit(daemon: Daemon) -> None:
     assert said.stdout.splitlines()[0] == "ralph/good is number 1 in the queue for main"
     yard.ended(1)
     assert (yard.main / "good").exists()
+    yard.ralph("other", other="1\n")
+    said = person("land", "other", "--undo")
+    assert "nothing of other landed that could be undone" in said.stderr
     said = person("land", "good", "--undo")
     assert said.returncode == 0, said
     yard.ended(2)
     assert yard.git("log", "-1", "--format=%s", "main") == "Revert \"Merge branch 'ralph/good'\""
     assert not (yard.main / "good").exists()
     lines = person("queue").stdout.splitlines()
-    assert [line.split()[:4] for line in lines[1:]] == [
-        ["2", "undone", "good", "ralph/good"], ["1", "landed", "good", "ralph/good"],
+    assert [line.split()[:3] for line in lines[1:]] == [
+        ["2", "undone", "ralph/good"], ["1", "landed", "ralph/good"],
     ]  # fmt: skip
 
 
@@ -229,7 +238,7 @@ def test_a_ralph_that_is_done_lands_by_itself_once_it_is_green(daemon: Daemon) -
     daemon.start()
     daemon.ask("POST", "/v1/ralphs", {"directory": str(place), "name": "auto", "environment": environment})
     ends = yard.ended(1, 2)
-    assert ends[1]["state"] == "refused", ends
+    assert (ends[1]["state"], ends[1]["next"]) == ("refused", "see 2"), ends
     assert ends[2]["state"] == "landed", ends
     assert len(agents.calls(script)) == 2
     assert "Landing 1: ralph/auto does not land on main" in agents.calls(script)[1].prompt
@@ -249,6 +258,7 @@ def test_a_refused_branch_that_no_loop_can_fix_calls_a_person(daemon: Daemon) ->
     before = yard.git("rev-parse", "main")
     yard.land("own")
     assert yard.ended(1)[1]["state"] == "refused"
+    assert yard.ended(1)[1]["next"] == "needs you: fix ralph/own, then ralphctl land own"
     (alert,) = daemon.events("ralph.escalated")
     assert "ralph/own does not land on main: the tests fail on top of" in alert["data"]["message"]
     assert yard.git("rev-parse", "main") == before
@@ -297,3 +307,19 @@ def test_it_lands_once_wherever_the_daemon_dies(daemon: Daemon, remote: bool) ->
     landed = [event["data"]["number"] for event in daemon.events("landing.landed")]
     assert landed == list(range(1, len(PLACES) + 1))
     assert daemon.events("ralph.escalated") == []
+
+
+def test_a_follow_that_was_cut_off_needs_no_remote(daemon: Daemon) -> None:
+    yard = Yard.of(daemon, remote=True)
+    daemon.start(failpoints=["guard.move.tree"])
+    yard.ralph("good", good="1\n")
+    daemon.ask_the_dying("POST", "/v1/landing", {"ralph": "good"})
+    assert yard.git("status", "--porcelain") == "A  good"
+    (daemon.home / "origin").rename(daemon.home / "away")
+    daemon.start()
+    wait_for(lambda: yard.git("status", "--porcelain") == "", timeout_s=LAND_S, what="a clean checkout")
+    (daemon.home / "away").rename(daemon.home / "origin")
+    yard.ralph("next", next="1\n")
+    yard.land("next")
+    assert {each["state"] for each in yard.ended(1, 2).values()} == {"landed"}
+    assert yard.git("rev-parse", "main") == yard.git("rev-parse", "origin/main")

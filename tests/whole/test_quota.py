@@ -54,8 +54,8 @@ class OneAccount:
         member.leave()
         return until
 
-    def start(self, name: str, tasks: int = 1) -> Path:
-        directory = self.person.directory(name)
+    def start(self, name: str, tasks: int = 1, toml: str = "") -> Path:
+        directory = self.person.directory(name, toml=toml)
         (directory / "TASKS.md").write_text("".join(f"- [ ] task {n}\n" for n in range(tasks)))
         (directory / "PROMPT.md").write_text("Do the next task.\n")
         said = self.person("start", str(directory))
@@ -91,15 +91,21 @@ def test_one_meets_the_limit_the_others_make_no_call_and_one_tries_first(daemon:
     first = account.start("a")
     wait_for(lambda: daemon.view("a")["wait"], timeout_s=LONG_S, what="the wait of a")
     others = [account.start(name) for name in NAMES[1:]]
-    account.waits("b", "c")
-    for name in NAMES:
+    account.waits(*NAMES)
+    assert daemon.view("a")["checkpoint"]["pause_reason"] == "usage_limit"
+    for name in NAMES[1:]:
         view = daemon.view(name)
-        assert "usage limit" in view["wait"]["reason"], view
-        assert view["checkpoint"]["pause_reason"] == "usage_limit"
+        assert (view["state"], view["wait"]["reason"]) == ("waiting_for_retry", "usage_limit")
+        assert not daemon.run_directories(name)
+    why = "(met by a); next after a, b"
+    wait_for(lambda: daemon.view("c")["message"].endswith(why), what="the order of starts")
+    for words in (("status", "c"), ("explain", "c")):
+        shown = " ".join(account.person(*words).stdout.split())
+        assert why in shown, shown
     assert [name for _, name in account.calls()] == ["a"]
     assert account.clock()["state"] == "limited" and account.clock()["source"] == "a"
     shown = account.person("quota").stdout
-    assert "moody@work" in shown and "met by a" in shown and "waits: b, c" in shown
+    assert "moody@work" in shown and "met by a" in shown and "waits: a, " in shown
     (account.place / "hold").touch()  # the probe answers when the test says so
     until = account.resets_in(3.0)
     wait_for(lambda: len(account.calls()) == 2, timeout_s=LONG_S, what="the probe")
@@ -137,6 +143,51 @@ def test_a_slot_is_free_again_when_its_ralph_was_killed(daemon: Daemon) -> None:
     daemon.becomes("b", "done", timeout_s=LONG_S)
 
 
+def test_only_the_next_for_a_slot_is_started_and_each_gets_its_turn(daemon: Daemon) -> None:
+    account = OneAccount(daemon, "slots = 1")
+    daemon.start()
+    (account.place / "hold").touch()
+    account.start("a", tasks=2)
+    wait_for(account.calls, timeout_s=LONG_S, what="the first call")
+    for name in ("b", "c", "d"):
+        account.start(name)
+    account.waits("b", "c", "d")
+    assert daemon.run_directories("b")  # only a loop gets the slot before a continues
+    for name, before in (("c", "b"), ("d", "b, c")):
+        why = f"account moody@work: 1 of 1 slots are in use; next after {before}"
+        wait_for(lambda n=name, w=why: daemon.view(n)["message"] == w, what=f"the turn of {name}")  # type: ignore[misc]
+        view = daemon.view(name)
+        assert (view["state"], view["wait"]["reason"]) == ("waiting_for_retry", "resources")
+        assert not daemon.run_directories(name)
+
+    (account.place / "go").touch()
+    for name in ("a", "b", "c", "d"):
+        daemon.becomes(name, "done", timeout_s=LONG_S)
+    assert [name for _, name in account.calls()][:2] == ["a", "b"]
+    assert sorted(name for _, name in account.calls()) == ["a", "a", "b", "c", "d"]
+
+
+def test_one_that_runs_already_is_not_stopped_and_a_fallback_starts_it(daemon: Daemon) -> None:
+    account = OneAccount(daemon)
+    daemon.start()
+    account.limit(600.0)
+    account.start("a")
+    wait_for(lambda: daemon.view("a")["wait"], timeout_s=LONG_S, what="the wait of a")
+    free = json.dumps(list(player("task_agent", daemon.root / "moods")))
+    directory = account.person.directory(
+        "b", toml=f'[agents]\nfallback = ["other"]\n[agents.other]\ncommand = {free}\n'
+    )
+    (directory / "TASKS.md").write_text("- [ ] task\n")
+    (directory / "PROMPT.md").write_text("Do the next task.\n")
+
+    assert account.person("start", str(directory)).returncode == 0
+
+    daemon.becomes("b", "done", timeout_s=LONG_S)
+    account.person.starts(account.person.directory("c"), player("sleeper"))
+    assert daemon.view("a")["ralph_pid"] and daemon.view("c")["state"] == "running"
+    assert [name for _, name in account.calls()] == ["a"]
+
+
 def test_a_person_skips_the_wait_for_the_account(daemon: Daemon) -> None:
     account = OneAccount(daemon)
     daemon.start()
@@ -169,6 +220,46 @@ def test_a_build_shares_the_clock_and_pauses_without_a_call(daemon: Daemon) -> N
     assert said.returncode == 75, said
     assert "(met by a)" in " ".join((said.stdout + said.stderr).split())
     assert [name for _, name in account.calls()] == ["a"]
+
+
+def test_an_expired_login_is_no_limit_of_the_account(daemon: Daemon) -> None:
+    account = OneAccount(daemon)
+    daemon.start()
+    (account.place / "expired").touch()
+    account.start("a", tasks=3)
+    assert daemon.becomes("a", "failed", timeout_s=LONG_S)["wait"] is None
+    (other := daemon.root / "other").mkdir()
+    command = json.dumps(list(player("quota_agent", other)))
+    account.start("b", toml=f'[agents]\nfallback = ["calm"]\n[agents.calm]\ncommand = {command}\n')
+
+    daemon.becomes("b", "done", timeout_s=LONG_S)
+
+    [call] = daemon.events("ralph.escalated")
+    assert call["ralph"] == "a" and "401" in call["data"]["message"], call
+    assert [name for _, name in account.calls()] == ["a", "b"]
+    assert (account.clock()["state"], account.clock()["working"]) == ("open", [])
+    assert not daemon.events("quota.limited")
+
+
+def test_finished_tasks_give_a_forecast_at_the_next_start(daemon: Daemon) -> None:
+    account = OneAccount(daemon)
+    daemon.start()
+    directory = account.start("a", tasks=3)
+    daemon.becomes("a", "done", timeout_s=LONG_S)
+    (account.place / "hold").touch()
+    (directory / "TASKS.md").write_text("- [ ] one more\n- [ ] and another\n")
+
+    said = account.person("start", "a")
+
+    assert "note: forecast for the open tasks (2): likely cost unknown, " in said.stderr, said
+    assert "forecast" not in account.person("status", "a").stdout
+    assert "forecast     likely cost unknown, " in account.person("report", "a").stdout
+    [report] = json.loads(account.person("report", "a", "--json").stdout)["ralphs"]
+    assert (report["forecast"]["open"], report["forecast"]["finished"], report["forecast"]["usd"]) == (
+        2,
+        3,
+        None,
+    )
 
 
 def test_an_unknown_account_is_refused_at_the_start(daemon: Daemon) -> None:

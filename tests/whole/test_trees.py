@@ -89,11 +89,27 @@ def test_a_ralph_gets_a_locked_worktree_of_its_own(project: Project, daemon: Dae
 
     view = daemon.becomes("fix", "done", timeout_s=LONG_S)
     assert Path(view["directory"]) == project.path("fix")
-    assert "commits go to branch ralph/fix" in output
+    assert output.count("branch ralph/fix; ports 2") == 1, output
     assert project.reason_of_lock("fix") == "locked ralphd: fix"
     assert (project.directory / "TASKS.md").read_text().count("[ ]") == 2
     assert (project.path("fix") / "TASKS.md").read_text().count("[x]") == 2
     assert project.git("rev-parse", "ralph/fix") == project.git("rev-parse", "main")
+
+
+def test_what_all_worktrees_share_stays_as_it_is(project: Project, daemon: Daemon) -> None:
+    hook = project.directory / ".git" / "hooks" / "post-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o755)
+    config = (project.directory / ".git" / "config").read_bytes()
+
+    project.start("--worktree", "w", "--count", "3", "--", "sh", "-c", "echo 1 >done; git add done")
+
+    for number in range(1, 4):
+        daemon.becomes(f"w-{number}", "done", timeout_s=LONG_S)
+    assert (project.directory / ".git" / "config").read_bytes() == config
+    assert hook.exists()
+    assert daemon.events("file.restored") == []
 
 
 def test_without_a_name_one_is_found_and_ref_is_where_it_begins(project: Project, daemon: Daemon) -> None:
@@ -256,7 +272,25 @@ def test_trees_lists_what_a_person_decides_by(project: Project, daemon: Daemon) 
 
     assert (tree["ahead"], tree["behind"], tree["dirty"], tree["unlanded"]) == (0, 1, 1, 0)
     assert tree["size_bytes"] > 0 and tree["state"] == "done" and tree["branch"] == "ralph/fix"
-    assert "ralph/fix" in text and "+0 -1" in text and "1 file" in text
+    assert text.startswith("~/.local/share/ralphd/trees/demo/NAME, on branch ralph/NAME\n")
+    assert "+0 -1" in text and "1 file" in text
+
+
+def test_several_have_a_line_each_and_their_notes_once(project: Project) -> None:
+    name = "a-name-that-is-rather-long"
+    (project.directory / ".worktreeinclude").write_text(".env\n")
+    (project.directory / ".env").touch()
+    output = project.start("--worktree", name, "--count", "5", "--", "sleep", "600")
+    bases = [project.record(f"{name}-{number}")["port_base"] for number in range(1, 6)]
+    assert all(abs(a - b) >= 100 for a in bases for b in bases if a is not b), bases
+    assert output.count("1 file copied by .worktreeinclude") == 1
+    for number in range(1, 6):
+        lines = [line for line in output.splitlines() if f"{name}-{number}" in line]
+        base = project.record(f"{name}-{number}")["port_base"]
+        assert len(lines) == 1 and lines[0].startswith(f"{name}-{number}: started (pid "), output
+        assert lines[0].endswith(f", branch ralph/{name}-{number}; ports {base} to {base + 99}"), output
+    table = project.person("trees").stdout.splitlines()
+    assert "\n".join(table).count(f"\n{name}") == 5 and max(map(len, table)) <= 80, table
 
 
 def test_a_deleted_worktree_is_made_again_from_its_branch(project: Project, daemon: Daemon) -> None:
@@ -320,6 +354,17 @@ def test_a_setup_that_fails_is_shown_and_run_again(project: Project, daemon: Dae
     daemon.becomes("fix", "done")
 
 
+def test_a_setup_that_is_not_over_in_time_is_ended(project: Project, daemon: Daemon) -> None:
+    toml = project.directory / "ralph.toml"
+    toml.write_text(toml.read_text().replace("[regent]\n", "[regent]\ntest_timeout_seconds = 1\n"))
+    project.configure('[ralph]\nsetup = "echo begun; sleep 600"\n')
+
+    output = project.start("--worktree", "fix", "--", "true", code=1)
+
+    assert "the setup of fix failed: not over in time" in output and "begun" in output
+    assert project.trees()["fix"]["stage"] == "preparing"
+
+
 def test_a_setup_goes_on_without_the_daemon_that_began_it(project: Project, daemon: Daemon) -> None:
     go = daemon.root / "go"
     project.configure(f'[ralph]\nsetup = "echo once >> log; until test -e {go}; do sleep 0.05; done"\n')
@@ -360,12 +405,28 @@ def test_three_ralphs_share_a_list_and_no_task_is_done_twice(project: Project, d
     assert sorted(done) == [f"task {n}" for n in range(7)]
 
 
+def test_a_list_that_changes_while_it_is_shared_is_done_once(project: Project, daemon: Daemon) -> None:
+    has_own_tasks(project, 5)
+
+    project.start("--worktree", "all", "--count", "2")
+
+    for name in ("all-1", "all-2"):
+        daemon.becomes(name, "done", timeout_s=LONG_S)
+    # Each change is in one copy: what was removed or renamed there is done by the other, once.
+    done = (daemon.root / "done").read_text().splitlines()
+    assert sorted(done) == [f"task {n}" for n in (0, 1, 2, 3, 4, 7, 8)]
+
+
 SHARING_AGENT = """
 import re, sys
 prompt = sys.stdin.read()
 number = re.search(r"task (\\d)", prompt)[1]
 with open("TASKS.md") as file:
     text = file.read()
+if number == "0" and text.count("- [") == 5:
+    text = text.replace("- [ ] task 3\\n", "") + "- [ ] task 8\\n"
+if number == "1" and text.count("- [") == 5:
+    text = text.replace("- [ ] task 4", "- [ ] task 7")
 with open("TASKS.md", "w") as file:
     file.write(text.replace(f"- [ ] task {number}", f"- [x] task {number}"))
 with open(sys.argv[1], "a") as file:
@@ -396,6 +457,28 @@ def test_beyond_the_limit_of_disk_a_start_is_refused(project: Project, daemon: D
 
     assert "no room for the worktree of other" in output and "landed and clean: fix" in output
     assert list(project.trees()) == ["fix"]
+
+
+def test_a_start_in_a_worktree_waits_for_room_and_starts_when_there_is(
+    project: Project, daemon: Daemon
+) -> None:
+    for name in ("fix", "old"):
+        idle(project, "--worktree", name)
+        daemon.becomes(name, "done")
+    (project.path("old") / "built").write_bytes(bytes(2 << 20))
+    project.person.configures("[worktree]\nmax_total_bytes = 1048576\n[regent]\nretry_backoff_seconds = 1\n")
+    daemon.restart()  # sizes are known for a minute
+
+    said = project.person("start", "fix")
+
+    view = daemon.view("fix")
+    assert said.returncode == 0 and view["wait"]["reason"] == "resources", (said, view)
+    why = "0.0 GiB of 1MiB are used ([worktree] max_total_bytes); landed and clean: old"
+    assert view["message"] == why
+    for words in (("status", "fix"), ("explain", "fix")):
+        assert why in " ".join(project.person(*words).stdout.split()), words
+    assert project.person("trees", "rm", "old").returncode == 0
+    daemon.becomes("fix", "done", timeout_s=LONG_S)
 
 
 @pytest.mark.parametrize("failpoint", ["worktree.unlocked", "worktree.removed", "write.none"])

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Query, Response
 
 from ralphd.api import schemas
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.errors import ConfigFaults, DaemonBusy, ShuttingDown
 
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -19,14 +19,14 @@ async def show_status(host: TheHost, query: Annotated[schemas.ViewQuery, Query()
     return json_bytes(await host.status_bytes(resources=query.resources))
 
 
-@router.get("/v1/health", responses=schemas.answers(schemas.HealthView), dependencies=[NO_QUERY])
+@router.get("/v1/health", responses=schemas.answers(schemas.HealthView))
 async def show_health(host: TheHost) -> Response:
     """Whether the daemon answers, and what is wrong with it if anything is."""
     view = host.daemon_view()
     return json_bytes(json.dumps({"status": view["status"], "problems": view["problems"]}).encode())
 
 
-@router.get("/v1/ready", responses=schemas.answers(schemas.ReadyView), dependencies=[NO_QUERY])
+@router.get("/v1/ready", responses=schemas.answers(schemas.ReadyView))
 async def show_ready(host: TheHost) -> Response:
     """200 once requests are taken; 503 before, and on the way out."""
     if host.stopping.is_set():
@@ -38,11 +38,7 @@ async def show_ready(host: TheHost) -> Response:
     return json_bytes(b'{"ready":true}')
 
 
-@router.post(
-    "/v1/reload",
-    responses=schemas.answers(schemas.ReloadedView),
-    dependencies=[NO_QUERY],
-)
+@router.post("/v1/reload", responses=schemas.answers(schemas.ReloadedView))
 async def reload_daemon(host: TheHost, nothing: schemas.NoFields | None = None) -> Response:
     """Read the user's own configuration file again, and say what has changed.
 
@@ -56,12 +52,7 @@ async def reload_daemon(host: TheHost, nothing: schemas.NoFields | None = None) 
     return json_bytes(json.dumps({"daemon": host.daemon_view(), "changes": changes}).encode())
 
 
-@router.post(
-    "/v1/shutdown",
-    status_code=202,
-    responses=schemas.answers(schemas.DaemonView, 202),
-    dependencies=[NO_QUERY],
-)
+@router.post("/v1/shutdown", status_code=202, responses=schemas.answers(schemas.DaemonView, 202))
 async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -> Response:
     """End the daemon. Answers at once; the process whose pid is in the reply ends after."""
     view = json.dumps(host.daemon_view()).encode()
@@ -69,7 +60,7 @@ async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -
     return json_bytes(view, 202)
 
 
-@router.get("/metrics", responses={200: schemas.METRICS}, response_class=Response, dependencies=[NO_QUERY])
+@router.get("/metrics", responses={200: schemas.METRICS}, response_class=Response)
 async def show_metrics(host: TheHost) -> Response:
     """The daemon and every ralph as Prometheus metrics. Reads no ralph's files, so it may be asked often."""
     from ralphd.api.metrics import metrics_text

@@ -5,13 +5,13 @@ import json
 
 from fastapi import Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.api.schemas import QuotaView, answers
 
 router = routes("/v1", "quota")
 
 
-@router.get("/quota", responses=answers(QuotaView), dependencies=[NO_QUERY])
+@router.get("/quota", responses=answers(QuotaView))
 async def show_quota(host: TheHost) -> Response:
     """List the accounts of the agents: limits, used windows, who works and who waits.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.api.schemas import (
     ACCEPTED,
     InboxView,
@@ -36,13 +36,13 @@ from ralphd.daemon.registration import Registration
 router = routes("/v1/ralphs", "ralphs")
 
 
-@router.post("", status_code=201, responses=answers(RalphView, 201), dependencies=[NO_QUERY])
+@router.post("", status_code=201, responses=answers(RalphView, 201))
 async def register_ralph(host: TheHost, asked: RegisterRequest) -> Response:
     """Register a ralph and start it. A known one that is stopped is replaced; one that runs is a conflict."""
     return json_bytes(await host.register(Registration(**asked.model_dump())), 201)
 
 
-@router.get("", responses=answers(RalphsView), dependencies=[NO_QUERY])
+@router.get("", responses=answers(RalphsView))
 async def list_ralphs(host: TheHost) -> Response:
     """Every ralph that is known."""
     return json_bytes(b'{"ralphs":[' + b",".join(host.views()) + b"]}")
@@ -54,51 +54,51 @@ async def show_ralph(host: TheHost, name: RalphName, query: Annotated[ViewQuery,
     return json_bytes(await host.view_bytes(name, resources=query.resources))
 
 
-@router.delete("/{name}", status_code=204, dependencies=[NO_QUERY])
+@router.delete("/{name}", status_code=204)
 async def forget_ralph(host: TheHost, name: RalphName) -> Response:
     """Forget a ralph that is not running. Its working directory is left alone."""
     await host.forget(name)
     return Response(status_code=204)
 
 
-@router.post("/{name}/start", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/start", status_code=202, responses=ACCEPTED)
 async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None = None) -> Response:
     """Start a ralph that is known."""
     how = how or StartRequest()
     return json_bytes(await host.start(name, how.flags, resume=how.resume), 202)
 
 
-@router.post("/{name}/stop", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/stop", status_code=202, responses=ACCEPTED)
 async def stop_ralph(host: TheHost, name: RalphName, how: StopRequest | None = None) -> Response:
     """Ask a ralph to stop. Answers at once; the event stream says when it has."""
     return json_bytes(await host.ask(name, requests.StopRequested, now=how.now if how else False), 202)
 
 
-@router.post("/{name}/restart", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/restart", status_code=202, responses=ACCEPTED)
 async def restart_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Stop, then start."""
     return json_bytes(await host.ask(name, requests.RestartRequested), 202)
 
 
-@router.post("/{name}/pause", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/pause", status_code=202, responses=ACCEPTED)
 async def pause_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pause after the present iteration; an opaque command is stopped, with the goal paused (G2)."""
     return json_bytes(await host.ask(name, requests.PauseRequested), 202)
 
 
-@router.post("/{name}/resume", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/resume", status_code=202, responses=ACCEPTED)
 async def resume_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Resume a paused ralph."""
     return json_bytes(await host.ask(name, requests.ResumeRequested), 202)
 
 
-@router.post("/{name}/skip-wait", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/skip-wait", status_code=202, responses=ACCEPTED)
 async def skip_wait(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """End a wait now."""
     return json_bytes(await host.ask(name, requests.SkipWaitRequested), 202)
 
 
-@router.post("/{name}/ack", status_code=202, responses=ACCEPTED, dependencies=[NO_QUERY])
+@router.post("/{name}/ack", status_code=202, responses=ACCEPTED)
 async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Acknowledge what a person was called for: no reminder follows.
 
@@ -108,9 +108,7 @@ async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None =
     return json_bytes(await host.acknowledge(name), 202)
 
 
-@router.post(
-    "/{name}/reload", status_code=202, responses=answers(ReloadedRalphView, 202), dependencies=[NO_QUERY]
-)
+@router.post("/{name}/reload", status_code=202, responses=answers(ReloadedRalphView, 202))
 async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pin a ralph to what its files say now, with the flags and the environment of its start.
 
@@ -149,25 +147,25 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
     return json_bytes(json.dumps({"verdicts": judged, "repairs": repaired}).encode())
 
 
-@router.post("/{name}/tasks", status_code=201, responses=answers(InboxView, 201), dependencies=[NO_QUERY])
+@router.post("/{name}/tasks", status_code=201, responses=answers(InboxView, 201))
 async def add_task(host: TheHost, name: RalphName, asked: SendRequest) -> Response:
     """Add a task for the built-in loop, which does it in its next iteration. The task list is not changed."""
     return json_bytes(await host.send(name, partial(inbox.with_task, text=asked.text)), 201)
 
 
-@router.delete("/{name}/tasks/{id}", responses=answers(InboxView), dependencies=[NO_QUERY])
+@router.delete("/{name}/tasks/{id}", responses=answers(InboxView))
 async def remove_task(host: TheHost, name: RalphName, id: str) -> Response:
     """Remove an added task, or a pending note by its number. An attempt in progress continues."""
     return json_bytes(await host.send(name, partial(inbox.without, id=id)))
 
 
-@router.post("/{name}/notes", status_code=201, responses=answers(InboxView, 201), dependencies=[NO_QUERY])
+@router.post("/{name}/notes", status_code=201, responses=answers(InboxView, 201))
 async def add_note(host: TheHost, name: RalphName, asked: SendRequest) -> Response:
     """Add a note to the prompt of the built-in loop's next attempt. No later prompt has it."""
     return json_bytes(await host.send(name, partial(inbox.with_note, text=asked.text)), 201)
 
 
-@router.post("/{name}/undo", responses=answers(UndoneView), dependencies=[NO_QUERY])
+@router.post("/{name}/undo", responses=answers(UndoneView))
 async def undo(host: TheHost, name: RalphName, which: UndoRequest | None = None) -> Response:
     """Put back what the guard has reverted: by a commit each on top of HEAD, and nothing is pushed.
 

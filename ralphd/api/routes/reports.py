@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import Body, Request, Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.api.door import check_reporter
 from ralphd.api.report_models import ReportBody, in_core
 from ralphd.api.schemas import ExplanationView, RalphName, ReportAnswerView, answers
@@ -15,7 +15,7 @@ from ralphd.core.supervision.model import RunId
 router = routes("/v1/ralphs", "reports")
 
 
-@router.post("/{name}/reports", responses=answers(ReportAnswerView), dependencies=[NO_QUERY])
+@router.post("/{name}/reports", responses=answers(ReportAnswerView))
 async def report(
     request: Request, host: TheHost, name: RalphName, body: Annotated[ReportBody, Body()]
 ) -> Response:
@@ -30,7 +30,7 @@ async def report(
     return json_bytes(json.dumps(answer).encode())
 
 
-@router.get("/{name}/explain", responses=answers(ExplanationView), dependencies=[NO_QUERY])
+@router.get("/{name}/explain", responses=answers(ExplanationView))
 async def explain(host: TheHost, name: RalphName) -> Response:
     """Why the last thing was done to a ralph: the rule, the figures that were seen, what was missing."""
     return json_bytes(json.dumps(await host.explain(name)).encode())

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.api.schemas import (
     KeepQuery,
     RalphName,
@@ -21,7 +21,7 @@ from ralphd.daemon.trees.plan import WorktreeOrder
 router = routes("/v1/trees", "trees")
 
 
-@router.post("", status_code=201, responses=answers(RalphsView, 201), dependencies=[NO_QUERY])
+@router.post("", status_code=201, responses=answers(RalphsView, 201))
 async def start_in_worktrees(host: TheHost, asked: WorktreeRequest) -> Response:
     """Make worktrees, and register and start a ralph in each.
 
@@ -36,7 +36,7 @@ async def start_in_worktrees(host: TheHost, asked: WorktreeRequest) -> Response:
     return json_bytes(b'{"ralphs":[' + b",".join(views) + b"]}", 201)
 
 
-@router.get("", responses=answers(WorktreesView), dependencies=[NO_QUERY])
+@router.get("", responses=answers(WorktreesView))
 async def list_worktrees(host: TheHost) -> Response:
     """Every worktree of ralphd, with its size and what it has that its target has not."""
     return json_bytes(json.dumps({"trees": await host.trees.listed()}).encode())

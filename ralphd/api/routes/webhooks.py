@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from ralphd.api.context import NO_QUERY, TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.api.schemas import (
     MAX_EVENT_ID,
     AddedView,
@@ -25,7 +25,7 @@ WebhookId = Annotated[str, Path(description="The webhook's id or name.", max_len
 DeliveryId = Annotated[int, Path(description="The delivery's id.", ge=0, le=MAX_EVENT_ID)]
 
 
-@router.get("/webhooks", responses=answers(WebhooksView), dependencies=[NO_QUERY])
+@router.get("/webhooks", responses=answers(WebhooksView))
 async def list_webhooks(host: TheHost) -> Response:
     """List the webhooks of the user's file, of the ralphs' files, and those added by command.
 
@@ -34,7 +34,7 @@ async def list_webhooks(host: TheHost) -> Response:
     return _json({"webhooks": await host.webhooks.views()})
 
 
-@router.post("/webhooks", status_code=201, responses=answers(AddedView, 201), dependencies=[NO_QUERY])
+@router.post("/webhooks", status_code=201, responses=answers(AddedView, 201))
 async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
     """Add a webhook, or replace the one with the same URL, which is enabled again if it had answered 410.
 
@@ -44,14 +44,14 @@ async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
     return _json(await host.webhooks.add(Destination(**fields)), 201)
 
 
-@router.delete("/webhooks/{id}", status_code=204, dependencies=[NO_QUERY])
+@router.delete("/webhooks/{id}", status_code=204)
 async def remove_webhook(host: TheHost, id: WebhookId) -> Response:
     """Remove an added webhook and cancel its pending messages."""
     await host.webhooks.remove(id)
     return Response(status_code=204)
 
 
-@router.post("/webhooks/{id}/test", responses=answers(TestedView), dependencies=[NO_QUERY])
+@router.post("/webhooks/{id}/test", responses=answers(TestedView))
 async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = None) -> Response:
     """Send a test now, and return the result within 10 seconds.
 
@@ -72,9 +72,7 @@ async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -
     return _json({"deliveries": await host.webhooks.deliveries(None, query.limit)})
 
 
-@router.post(
-    "/deliveries/{id}/replay", status_code=202, responses=answers(DeliveryView, 202), dependencies=[NO_QUERY]
-)
+@router.post("/deliveries/{id}/replay", status_code=202, responses=answers(DeliveryView, 202))
 async def replay_delivery(host: TheHost, id: DeliveryId, nothing: NoFields | None = None) -> Response:
     """Send the message of a delivery again, under the same `webhook-id`; a pending one is sent now."""
     return _json(await host.webhooks.replay(id), 202)

@@ -5,6 +5,7 @@ by its text; the exit status; the agent's own lines. A later one decides only wh
 silent, or refines what they leave open: which 429, which refusal.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -17,6 +18,7 @@ from ralphd.core.failures.kinds import ExitMeaning, FailureKind, ended_with, mea
 from ralphd.core.failures.patterns import Patterns, first_error, match_after_good_exit, match_in, read_error
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import LONGEST_S, Reset, detect_rate_limit, read_reset, reset_from_epoch
+from ralphd.core.quota.model import WINDOWS
 from ralphd.core.text import truncate
 from ralphd.core.time import Moment
 
@@ -86,8 +88,8 @@ class Classification:
 
 
 _SHORT: Final = 300
-_LIMITS: Final = {"five_hour": "5-hour", "seven_day": "weekly", "seven_day_opus": "weekly Opus"}
-"""The vendors' names of their limits, as people call them."""
+_PIPED: Final = re.compile(r"\s*\|\s*\d{9,}")
+_EPOCH: Final = re.compile(r"(?<![\w.-])1\d{9}(?:\d{3})?(?![\w-])")
 _WITH_RESET: Final = frozenset({FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT})
 
 # What the agent's own lines may make of an exit status that leaves it open.
@@ -105,7 +107,9 @@ def classify(evidence: Evidence, rules: Rules, *, now: Moment) -> Classification
         return Classification(FailureKind.FATAL, "not started", _short(evidence.not_started))
     finding = _success(evidence, rules) or _failure(evidence, rules)
     if finding.kind in _WITH_RESET:
-        return replace(finding, reset=_reset(evidence, rules, now))
+        why = _PIPED.sub("", finding.why)  # nobody reads ``reached|1795476710``: the reset is shown as a time
+        why = finding.kind.replace("_", " ") if _EPOCH.search(why) else why
+        return replace(finding, why=why, reset=_reset(evidence, rules, now))
     return finding
 
 
@@ -208,7 +212,7 @@ def _limit_event(evidence: Evidence) -> Classification | None:
     limited = evidence.limited
     if limited is None or (limited.resets_at is None and not limited.name):
         return None
-    name = _LIMITS.get(limited.name or "", limited.name or "")
+    name, _ = WINDOWS.get(limited.name or "", (limited.name or "", 0))
     return Classification(FailureKind.USAGE_LIMIT, "limit event", f"{name} usage limit".lstrip())
 
 

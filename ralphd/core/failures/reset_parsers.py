@@ -342,7 +342,7 @@ def keyed(text: str, now: Moment) -> Iterator[ResetHint]:
 def piped(text: str) -> Iterator[ResetHint]:
     """Yield the resets of claude's older form: ``Claude AI usage limit reached|1754578800``."""
     for match in _last(_PIPE, text):
-        until, source = epoch(float(match[1])), " ".join(match[0].split())
+        until, source = epoch(float(match[1])), " ".join(match[0].partition("|")[0].split())
         yield ResetHint((until,), source, Confidence.EXACT, Rank.TOLD, "reached|", match.start())
 
 

@@ -61,7 +61,7 @@ def step(run: GateRun, event: gate.GateEvent, policy: GatePolicy) -> GateRun:
             return put_back if run.is_aside else _restore(run, verdict)
         case _, gate.Moved(why=why):
             # HEAD stays where it is; only the set-aside changes are brought back.
-            if run.retakes == MOST_RETAKES:
+            if run.retakes == MOST_RETAKES or run.is_back:
                 return _give_up(run, why)
             return replace(
                 run, order=gate.PutBack() if run.is_aside else gate.RunTests(), planned=None, stale=why
@@ -80,8 +80,10 @@ def step(run: GateRun, event: gate.GateEvent, policy: GatePolicy) -> GateRun:
             return replace(run, order=gate.PutBack(), check=check)
         case gate.PutBack(), gate.CarriedOut(note=note):
             return _put_back(replace(run, note=note or run.note), policy)
-        case gate.Revert(commits=commits), gate.CarriedOut(head=head):
-            reverted = (*run.reverted, *commits)
+        case gate.Revert() | gate.Restore(), gate.CarriedOut(head=head) if run.planned is None:
+            reverted = tuple(commit.sha for commit in run.boundary.commits)
+            if isinstance(run.order, gate.Revert):
+                reverted = (*run.reverted, *run.order.commits)
             run = replace(run, runs=(), alone=None, confirmed=0, check=run.check.again())
             return replace(run, order=gate.RunTests(), reverted=reverted, head=head)
         case gate.Restore(), gate.CarriedOut(head=head):
@@ -168,6 +170,8 @@ def _green(run: GateRun, policy: GatePolicy) -> GateRun:
         return _say(replace(run, excused=""), verdict)
     count = len(run.reverted)
     why = f"the tests failed, and pass without {'it' if count == 1 else f'these {count} commits'}"
+    if run.is_back and run.head:
+        why += f"; a revert would remove what other branches have, so the branch is back at {run.head[:7]}"
     if check.blamed:
         why, kind = check.blamed, kind or Weakened.CHANGED
     verdict = Verdict(VerdictKind.REVERTED, why, Baseline.GREEN, weakened=kind)
@@ -178,18 +182,21 @@ def _green(run: GateRun, policy: GatePolicy) -> GateRun:
 
 def _red(run: GateRun, policy: GatePolicy) -> GateRun:
     fails = run.check.blamed or "the tests fail"
+    goes_back = run.boundary.can_go_back and not run.is_back
     if not run.reverted:
         if run.baseline is not Baseline.GREEN:
             why = "the tests failed, and were not green before: nothing is blamed on these commits"
             return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.RED))
-        if doubt := run.boundary.doubt:
+        if (doubt := run.boundary.doubt) and not goes_back:
             why = f"{fails}, and nothing is reverted: {doubt}"
             return _say(run, _paused(why))
         if _is_excused(run):
             return _say(run, _not_ours(run))
-    if left := tuple(commit.sha for commit in run.left):
+    if run.boundary.descends and (left := tuple(commit.sha for commit in run.left)):
         return replace(run, order=gate.Revert(left[:1] if policy.minimal else left))
-    if run.theirs:
+    if goes_back:
+        return replace(run, order=gate.Restore(run.boundary.before.head or ""))
+    if run.theirs and not run.is_back:
         return _restore(replace(run, excused=run.theirs[0]), _not_ours(run))
     why = f"{fails} without these commits too, which are not to blame: they are back"
     return _restore(run, _paused(why))
@@ -204,13 +211,15 @@ def _not_ours(run: GateRun) -> Verdict:
     """Report a red commit that the run did not make; the range stays open until the tests pass again."""
     theirs = first_names(short(run.theirs))
     why = f"the tests fail without the commits of this run too; it did not make {theirs}: look there first"
+    if any(commit.pulled for commit in run.boundary.commits):
+        why = f"the tests fail with what came from elsewhere, and nothing of that is reverted: {theirs}"
     return Verdict(VerdictKind.UNTESTED, why, run.baseline, calls=True, is_open=True)
 
 
 def _give_up(run: GateRun, why: str) -> GateRun:
     """Leave the range open: the next verdict covers it, with what was made meanwhile."""
     kind = VerdictKind.REVERTED if run.reverted else VerdictKind.UNTESTED
-    times = f"the repository changed {MOST_RETAKES + 1} times during the tests"
+    times = f"the repository changed {run.retakes + 1} times during the tests"
     why = f"{times}; these commits are judged with the next iteration's: {why}"
     verdict = Verdict(kind, why, run.baseline, is_open=True)
     return replace(run, order=gate.PutBack(), planned=verdict) if run.is_aside else _say(run, verdict)
@@ -234,7 +243,7 @@ def _refused(run: GateRun, why: str) -> GateRun:
             assert run.planned is not None
             verdict = replace(run.planned, why=f"{run.planned.why}; {why}", calls=True)
             return _say(run, verdict)
-        case gate.Revert():
+        case gate.Revert() | gate.Restore() if run.planned is None:
             said = f"the tests fail, and it cannot be reverted: {why}"
             return _restore(run, _paused(said))
         case gate.Restore():

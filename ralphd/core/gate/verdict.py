@@ -7,6 +7,7 @@ The orders of a run and their results are data. ``gate/step`` decides, ``daemon/
 import hashlib
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import takewhile
 from typing import Final, TypeAlias
 
 from ralphd.core.gate.weakened import UNCHECKED, TestCheck, TestCounts, Weakened
@@ -14,6 +15,8 @@ from ralphd.core.supervision.model import ReportedTask, RunId
 from ralphd.core.time import Moment
 
 _NO_RUN: Final = RunId("")
+LEFT: Final = "refs/ralph/left/"
+"""Where refs keep what is taken off a branch or out of the work tree."""
 _LABEL_CHARS: Final = 8
 
 # The facts of a boundary: where the repository was and is, and what lies in between (R1, R2, R4, R8).
@@ -45,10 +48,11 @@ class Owner(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JudgedCommit:
-    """A commit of the range. ``pulled``: by fetch or pull. ``upstream``: it has been pushed.
+    """A commit of the range. ``upstream``: it has been pushed.
 
-    ``by_run``: a git in the environment of a run made it; None: unknown. ``reverts`` is the commit that its
-    message says it reverts. ``owner`` follows from these (``range.attributed``).
+    ``pulled``: it came by fetch or pull, or from another branch, or it is a merge that brings such commits.
+    ``by_run``: a git in the environment of a run made it; None: unknown, or not made in this work tree.
+    ``reverts`` is the commit that its message says it reverts. ``owner`` follows (``range.attributed``).
     """
 
     sha: str
@@ -90,9 +94,15 @@ class Boundary:
         if self.before.branch != self.now.branch:
             was, now = self.before.branch or "none", self.now.branch or "none"
             return f"the branch is another: it was {was}, now it is {now}"
-        if pulled := [each.sha[:7] for each in self.commits if each.pulled and each.owner is Owner.RUN]:
-            return f"commits in it came by fetch or pull: {', '.join(pulled[:3])}"
         return ""
+
+    @property
+    def can_go_back(self) -> bool:
+        """Whether the branch may return to ``before``: the range has commits that are pulled, and no revert
+        may touch; none of it is pushed, or made here by somebody else."""
+        is_free = not any(each.upstream or each.owner is Owner.OTHER for each in self.commits)
+        is_there = self.before.head is not None and self.before.branch == self.now.branch
+        return is_there and is_free and any(each.pulled for each in self.commits)
 
 
 class Result(StrEnum):
@@ -199,7 +209,7 @@ class Revert:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Take our reverts back: HEAD returns to ``head`` (R6)."""
+    """Take our reverts back: HEAD returns to ``head`` (R6). Where the range began, it leaves the range."""
 
     head: str
 
@@ -329,14 +339,19 @@ class GateRun:
 
     @property
     def left(self) -> tuple[JudgedCommit, ...]:
-        """The commits that may be reverted: those of the run alone."""
-        commits = self.boundary.commits
-        return tuple(each for each in commits if each.owner is Owner.RUN and each.sha not in self.reverted)
+        """The commits that may be reverted: those of the run alone, on top of what is pulled."""
+        above = takewhile(lambda each: not each.pulled, self.boundary.commits)
+        return tuple(each for each in above if each.owner is Owner.RUN and each.sha not in self.reverted)
 
     @property
     def theirs(self) -> tuple[str, ...]:
-        """The commits that the run did not make, newest first."""
-        return tuple(each.sha for each in self.boundary.commits if each.owner is Owner.OTHER)
+        """The commits that the run did not make, newest first, and its merges of them."""
+        return tuple(each.sha for each in self.boundary.commits if each.pulled or each.owner is Owner.OTHER)
+
+    @property
+    def is_back(self) -> bool:
+        """Whether the branch has returned to where the range began."""
+        return self.head == self.boundary.before.head
 
     @property
     def is_stale(self) -> bool:
@@ -365,7 +380,7 @@ class GateRun:
         """Return the whole verdict. ``refs`` are those that keep reverted commits."""
         assert self.verdict is not None
         everything = tuple(commit.sha for commit in self.boundary.commits)
-        own = {commit.sha for commit in self.left} | set(self.reverted)
+        own = {each.sha for each in self.boundary.commits if each.owner is Owner.RUN} | {*self.reverted}
         return replace(
             self.verdict,
             boundary_id=self.boundary_id,

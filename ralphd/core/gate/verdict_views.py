@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
-from ralphd.core.gate.verdict import Verdict, VerdictKind
+from ralphd.core.gate.verdict import LEFT, Verdict, VerdictKind
 from ralphd.core.supervision.model import ReportedTask
 from ralphd.core.text import first_names
 
@@ -201,6 +201,8 @@ def explain_verdict(last: Entry, *, is_undone: bool) -> Explanation:
     """Explain why the commits of the last judged iteration were kept, reverted or neither."""
     kind = str(last.get("verdict"))
     done = "put back by ralphctl undo" if is_undone else _DONE.get(kind, "")
+    if any(str(ref).startswith(LEFT) for ref in last.get("refs") or ()):
+        done = "the branch went back, and the ref keeps what it left; ralphctl undo puts it back"
     if kind == "untested" and last.get("reverted"):  # it could not be taken back
         done = "reverts that were made are still there"
     in_the_way = kind == "untested" and not last.get("tests")

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from ralphd.core.gate.verdict import Result
+from ralphd.core.gate.weakened import UNCHECKED, TestCheck, TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 
@@ -25,16 +26,23 @@ class Standing(StrEnum):
     QUEUED = "queued"
     WAITING = "waiting"
     LANDED = "landed"
+    PUSHED = "pushed"
     REFUSED = "refused"
 
 
 class Doing(StrEnum):
-    """What a batch does now. ``baseline``: the tests run without it, since they failed with it (R4)."""
+    """What a batch does now.
+
+    ``checking``: the tests are green, and run once more in their earlier version where it changed them (A9).
+    ``baseline``: they run on the target alone, since something is to be blamed on the batch (R4).
+    """
 
     MERGING = "merging"
     TESTING = "testing"
+    CHECKING = "checking"
     BASELINE = "baseline"
     MOVING = "moving"
+    PUSHING = "pushing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +51,9 @@ class LandingCandidate:
 
     ``commit`` is what the target got for it. ``undoes`` is the commit of an earlier landing that this one
     reverts (M6). ``tries`` counts how often the branch was refused for its content (M4). ``is_told``: its
-    end was published, and its ralph got a task.
+    end was published; ``has_task``: its ralph got a task about it. ``is_auto``: no person asked for it.
+    ``publishes``: the branch is only pushed, for a pull request (M1). ``note`` is what its tests showed,
+    although they passed. ``refused_at`` is what it was merged onto when it conflicted last.
     """
 
     id: int
@@ -59,6 +69,16 @@ class LandingCandidate:
     undoes: str = ""
     ended_at: Moment | None = None
     is_told: bool = True
+    is_auto: bool = False
+    note: str = ""
+    has_task: bool = False
+    publishes: bool = False
+    refused_at: str = ""
+
+    @property
+    def name(self) -> str:
+        """The branch, for people."""
+        return self.branch.removeprefix("refs/heads/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +94,8 @@ class LandingBatch:
     """The candidates ``ids``, worked on together (M5).
 
     ``tip`` is the target when they were merged, ``base`` what they are merged onto: the tip, or what has
-    landed and waits for the target's checkout. ``merged`` are those without a conflict, in order.
+    landed and waits for the target's checkout. ``merged`` are those without a conflict, in order. ``fault``
+    says what was red, ``note`` what is to be reported of green tests.
     """
 
     ids: tuple[int, ...]
@@ -83,8 +104,12 @@ class LandingBatch:
     base: str = ""
     merged: tuple[Merged, ...] = ()
     runs: tuple[Result, ...] = ()
+    setup_run: RunId | None = None
     test_run: RunId | None = None
     tail: str = ""
+    fault: str = "the tests fail"
+    note: str = ""
+    check: TestCheck = UNCHECKED
 
     @property
     def commit(self) -> str:
@@ -107,7 +132,11 @@ class LandingQueue:
 
     ``pinned`` is the configuration of the target's tip when the queue began. ``suspects`` are known to be
     red together. ``green`` is the last commit that passed the tests. ``blocked`` says why nothing lands, and
-    ``blocked_at`` of which tip that is true.
+    ``blocked_at`` of which tip that is true. ``counts`` are the tests that ran at the green commit
+    ``counts_at``.
+
+    ``tree`` is its own work tree, empty in the layout of earlier versions; setup runs at ``inside`` in it.
+    ``is_spoiled``: a setup there has not succeeded, so that its ignored files prove nothing.
     """
 
     repository: str
@@ -122,6 +151,12 @@ class LandingQueue:
     blocked: str = ""
     blocked_at: str = ""
     retry_at: Moment | None = None
+    counts: TestCounts | None = None
+    counts_at: str = ""
+    tree: str = ""
+    inside: str = ""
+    port_base: int = 0
+    is_spoiled: bool = False
 
     def candidate(self, id: int) -> LandingCandidate:
         """Return a candidate by its number. Raises StopIteration for an unknown one."""
@@ -147,6 +182,7 @@ class LandingPolicy:
 
     test_retries: int = 1
     max_tries: int = 3
+    protect_tests: str = "off"
 
 
 # Facts: what came of the step under way.
@@ -155,6 +191,7 @@ class LandingPolicy:
 @dataclass(frozen=True, slots=True)
 class MergeDone:
     """The batch was merged onto ``base``. ``conflicts``: why a candidate cannot land; ``present``: it has.
+    ``resolved`` conflict with what landed since their last conflict, which they have resolved.
 
     What is in neither conflicts only with another candidate of the batch, and stays in the queue.
     """
@@ -164,14 +201,17 @@ class MergeDone:
     merged: tuple[Merged, ...]
     conflicts: Mapping[int, str] = field(default_factory=dict)
     present: tuple[int, ...] = ()
+    resolved: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BatchTested:
-    """The tests of the batch's commit ended."""
+    """The tests of the batch's commit ended. ``fault`` says why they did not begin."""
 
     result: Result
     tail: str = ""
+    fault: str = ""
+    counts: TestCounts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +227,13 @@ class TargetTaken:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchPushed:
+    """The remote has the branch (M1), unless it was ``rejected``: then that is why."""
+
+    rejected: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Hindered:
     """The step could not be done, and no candidate is to blame. ``retry_after_s``: it may be done later."""
 
@@ -194,4 +241,4 @@ class Hindered:
     retry_after_s: float | None = None
 
 
-LandingFact = MergeDone | BatchTested | TargetMoved | TargetTaken | Hindered
+LandingFact = MergeDone | BatchTested | TargetMoved | TargetTaken | BranchPushed | Hindered

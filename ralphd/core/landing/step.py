@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Final
 
 from ralphd.core.gate.verdict import Result
-from ralphd.core.gate.weakened import is_protected
+from ralphd.core.gate.weakened import TestCheck, Weakened, is_protected, weakened, weakened_text
 from ralphd.core.landing.model import (
     MOST_ENDED,
     MOST_IN_A_BATCH,
     MOST_OPEN,
     BatchTested,
+    BranchPushed,
     Doing,
     Hindered,
     LandingBatch,
@@ -44,8 +45,8 @@ OWN_FILES: Final = (
     *(".gitea/*", ".travis.yml", "Jenkinsfile", "azure-pipelines.yml", "bitbucket-pipelines.yml"),
 )
 """What decides how code is tested and supervised: a candidate that changes it needs a person (M2)."""
-RED_TARGET: Final = "the tests fail on the target itself, at {at}: nothing lands until they pass"
-UNANSWERED: Final = "the tests were ended from outside, twice: by hand, or for memory"
+RED_TARGET: Final = "{fault} on the target itself, at {at}: nothing lands until they pass"
+UNANSWERED: Final = "tests or setup were ended from outside, twice: by hand, or for memory"
 _OPEN: Final = (Standing.QUEUED, Standing.WAITING)
 
 
@@ -59,18 +60,20 @@ def needs_person(paths: Iterable[str], protect: tuple[str, ...]) -> str:
 def admit(queue: LandingQueue, wanted: LandingCandidate, *, waits_for: str = "") -> LandingQueue:
     """Add a candidate, or renew the one of its branch that is open. ``waits_for``: a person has to ask (M2).
 
-    The number of tries continues from the last refusal of the branch. Raises WrongState for a full queue.
+    The number of tries continues from the last end of the branch, unless it landed. Raises WrongState for
+    a full queue.
     """
     known = [each for each in queue.candidates if each.branch == wanted.branch and not each.undoes]
     known = [] if wanted.undoes else known
-    tries = known[-1].tries if known and known[-1].standing is not Standing.LANDED else 0
+    last = known[-1] if known and known[-1].standing is not Standing.LANDED else wanted
     under_way = queue.batch.ids if queue.batch else ()
     replaced = {each.id for each in known if each.standing in _OPEN and each.id not in under_way}
     kept = [each for each in queue.candidates if each.id not in replaced]
     if sum(each.standing in _OPEN for each in kept) >= MOST_OPEN:
         raise WrongState(f"{MOST_OPEN} branches wait to land already", mend="ralphctl queue")
     standing = Standing.WAITING if waits_for else Standing.QUEUED
-    new = replace(wanted, id=queue.last_id + 1, standing=standing, why=waits_for, tries=tries)
+    new = replace(wanted, id=queue.last_id + 1, standing=standing, why=waits_for, tries=last.tries)
+    new = replace(new, refused_at=last.refused_at)
     ended = [each.id for each in kept if each.standing not in _OPEN and each.is_told][:-MOST_ENDED]
     every = (*(each for each in kept if each.id not in ended), new)
     return unblocked(replace(queue, last_id=new.id, candidates=every))
@@ -87,6 +90,11 @@ def followed(queue: LandingQueue) -> LandingQueue:
     return replace(queue, candidates=tuple(every))
 
 
+def waits_for_checkout(queue: LandingQueue) -> bool:
+    """Whether something landed on ``ralph/landed`` and the target has not followed yet (M3)."""
+    return not queue.target.url and any(each.commit and each.why for each in queue.candidates)
+
+
 def is_due(queue: LandingQueue, at: Moment, tip: str) -> bool:
     """Whether a blocked queue is tried again: its target has moved, or the time has come."""
     has_moved = bool(queue.blocked_at) and tip != queue.blocked_at
@@ -96,10 +104,13 @@ def is_due(queue: LandingQueue, at: Moment, tip: str) -> bool:
 def begin(queue: LandingQueue) -> LandingQueue:
     """Begin the next batch if there is one to begin (M1, M5).
 
-    All that wait are tested together; of those that are known to be red together, the first half.
+    All that wait are tested together; of those that are known to be red together, the first half. A branch
+    that is only pushed comes first, since it waits for no tests.
     """
     if queue.batch is not None or queue.blocked:
         return queue
+    if pushes := [each.id for each in queue.standing(Standing.QUEUED) if each.publishes]:
+        return replace(queue, batch=LandingBatch((pushes[0],), Doing.PUSHING))
     ready = [each.id for each in queue.standing(Standing.QUEUED)]
     suspects = [id for id in queue.suspects if id in ready]
     ids = suspects[: max(len(suspects) // 2, 1)] if suspects else ready[:MOST_IN_A_BATCH]
@@ -118,12 +129,16 @@ def step(queue: LandingQueue, fact: LandingFact, policy: LandingPolicy, at: Mome
             return replace(queue, batch=None, blocked=why, blocked_at=batch.tip, retry_at=retry_at)
         case Doing.MERGING, MergeDone():
             return _merged(queue, batch, fact, policy, at)
-        case ((Doing.TESTING | Doing.BASELINE), BatchTested()):
+        case ((Doing.TESTING | Doing.CHECKING | Doing.BASELINE), BatchTested()):
             return _tested(queue, batch, fact, policy, at)
         case Doing.MOVING, TargetMoved(note=note):
             return _landed(queue, batch, note, at)
         case Doing.MOVING, TargetTaken():
             return replace(queue, batch=LandingBatch(batch.ids))
+        case Doing.PUSHING, BranchPushed(rejected=why):
+            standing = Standing.REFUSED if why else Standing.PUSHED
+            done = replace(queue.candidate(batch.ids[0]), standing=standing, why=why)
+            return replace(_ended(queue, done, at), batch=None)
         case _:
             return queue
 
@@ -133,6 +148,9 @@ def _merged(
 ) -> LandingQueue:
     for id, why in fact.conflicts.items():
         queue = _refused(queue, id, why, "", policy, at)
+        refused = queue.candidate(id)
+        tries = refused.tries - (id in fact.resolved)  # that others land is not its fault
+        queue = queue.with_candidate(replace(refused, tries=tries, refused_at=fact.base))
     for id in fact.present:
         queue = _ended(queue, replace(queue.candidate(id), standing=Standing.LANDED, why="it is there"), at)
     ids = tuple(each.id for each in fact.merged)
@@ -150,36 +168,81 @@ def _tested(
 
     What was ended from outside proves nothing.
     """
-    runs = (*batch.runs, fact.result)
-    batch = replace(batch, runs=runs, test_run=None)
-    if fact.result is not Result.GREEN:
+    is_green, runs = fact.result is Result.GREEN, (*batch.runs, fact.result)
+    batch = replace(batch, runs=runs, setup_run=None, test_run=None)
+    if not is_green:
         unanswered = any(each in (Result.ENDED, Result.TIMED_OUT) for each in runs)
         if len(runs) <= max(policy.test_retries, unanswered):
             return replace(queue, batch=replace(batch, tail=batch.tail or fact.tail))
         if fact.result is Result.ENDED:
             return _blocked(queue, batch, UNANSWERED)
-    if batch.doing is Doing.BASELINE:
-        if fact.result is not Result.GREEN:
-            return _blocked(queue, batch, RED_TARGET.format(at=short_sha(batch.base)))
-        return _red(replace(queue, green=batch.base), batch, policy, at)
-    if fact.result is Result.GREEN:
-        moving = replace(batch, doing=Doing.MOVING, runs=(), tail="")
-        return replace(queue, green=batch.commit, batch=moving)
-    batch = replace(batch, tail=fact.tail or batch.tail)
-    if queue.green != batch.base:
-        return replace(queue, batch=replace(batch, doing=Doing.BASELINE, runs=()))
-    return _red(queue, batch, policy, at)
+    how = "do not end in time" if fact.result is Result.TIMED_OUT else "fail"
+    batch, fault = replace(batch, runs=()), fact.fault or f"the tests {how}"
+    match batch.doing:
+        case Doing.CHECKING:
+            unknown = batch.check.unknown or fact.fault
+            check = replace(batch.check, is_red=fact.result is Result.RED and not unknown, unknown=unknown)
+            batch = replace(batch, check=check.done(), tail=fact.tail or batch.tail)
+            return _checked(queue, batch, policy, at)
+        case Doing.BASELINE if is_green:
+            queue = replace(queue, green=batch.base, counts=fact.counts, counts_at=batch.base)
+            judge = _checked if batch.check.is_done else _red
+            return judge(queue, batch, policy, at)
+        case Doing.BASELINE if batch.check.is_done:  # the batch repairs the target: none of it is refused
+            return _checked(queue, batch, replace(policy, protect_tests="report"), at)
+        case Doing.BASELINE:
+            return _blocked(queue, batch, RED_TARGET.format(fault=fault, at=short_sha(batch.base)))
+        case _ if is_green:
+            note = "the tests passed at a second run" if len(runs) > 1 else ""
+            batch = replace(batch, tail="", note=note, check=TestCheck(after=fact.counts))
+            asked = all(queue.candidate(id).undoes for id in batch.ids)  # a revert removes its tests
+            if policy.protect_tests == "off" or asked:
+                return _moving(queue, batch)
+            return replace(queue, batch=replace(batch, doing=Doing.CHECKING))
+    batch = replace(batch, tail=fact.tail or batch.tail, fault=fault)
+    if queue.green == batch.base:
+        return _red(queue, batch, policy, at)
+    return replace(queue, batch=replace(batch, doing=Doing.BASELINE))
 
 
 def _blocked(queue: LandingQueue, batch: LandingBatch, why: str) -> LandingQueue:
     return replace(queue, batch=None, blocked=why, blocked_at=batch.tip, retry_at=None)
 
 
+def _moving(queue: LandingQueue, batch: LandingBatch) -> LandingQueue:
+    moving = replace(batch, doing=Doing.MOVING)
+    return replace(queue, green=batch.commit, counts=batch.check.after, counts_at=batch.commit, batch=moving)
+
+
+def _checked(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at: Moment) -> LandingQueue:
+    """Decide on a green batch whose check is done (A9). One that weakens tests is halved like a red one.
+
+    Where tests vanished, nothing lands that nobody asked for.
+    """
+    before = queue.counts if queue.counts_at == batch.base else None
+    check = replace(batch.check, before=before)
+    kind, text = weakened(check), weakened_text(check)
+    if kind and queue.green != batch.base and batch.doing is Doing.CHECKING:
+        return replace(queue, batch=replace(batch, doing=Doing.BASELINE))
+    if kind and len(batch.ids) > 1:
+        return replace(queue, batch=None, suspects=batch.ids)
+    text = f"weakens tests: {text}" if kind else text
+    candidate = queue.candidate(batch.ids[0])
+    if kind and policy.protect_tests == "revert":
+        queue = _refused(queue, candidate.id, text, batch.tail, policy, at)
+    elif kind is Weakened.VANISHED and candidate.is_auto:
+        why = f"{text}: land it yourself"
+        queue = queue.with_candidate(replace(candidate, standing=Standing.WAITING, why=why, is_told=False))
+    else:
+        return _moving(queue, replace(batch, note="; ".join(filter(None, (batch.note, text)))))
+    return replace(queue, batch=None, suspects=())
+
+
 def _red(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at: Moment) -> LandingQueue:
     """Halve a red batch (M5); refuse the one that is red alone (M4)."""
     if len(batch.ids) > 1:
         return replace(queue, batch=None, suspects=batch.ids)
-    why = f"the tests fail on top of {short_sha(batch.base)}"
+    why = f"{batch.fault} on top of {short_sha(batch.base)}"
     queue = _refused(queue, batch.ids[0], why, batch.tail, policy, at)
     return replace(queue, batch=None, suspects=())
 
@@ -197,8 +260,9 @@ def _refused(
 def _landed(queue: LandingQueue, batch: LandingBatch, note: str, at: Moment) -> LandingQueue:
     for each in batch.merged:
         done = replace(
-            queue.candidate(each.id), standing=Standing.LANDED, commit=each.commit, why=note, tries=0
-        )
+            queue.candidate(each.id), standing=Standing.LANDED, commit=each.commit, why=note, tries=0,
+            note=batch.note,
+        )  # fmt: skip
         queue = _ended(queue, done, at)
     left = tuple(id for id in queue.suspects if id not in batch.ids)
     return replace(queue, batch=None, suspects=left)

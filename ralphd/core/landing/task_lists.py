@@ -29,6 +29,11 @@ def merged_list(base: str, ours: str, theirs: str) -> str | None:
     return None
 
 
+def with_ticks(text: str, other: str) -> str:
+    """Return ``text``; what is ticked in ``other`` is ticked in it, too."""
+    return _with_ticks(text, dict(_marks(other)))
+
+
 def _bare(text: str) -> list[str]:
     return [_key(line) for line in text.split("\n")]
 

@@ -52,7 +52,7 @@ NUMBERS: Final[Mapping[Phase, int]] = {Phase.PLAN: 1, Phase.IMPLEMENT: 2, Phase.
 class PhasePolicy:
     """``[phases]``. Without ``has_review`` plan and implement are all there is."""
 
-    retry_count: int = 0
+    phase_retry_count: int = 0
     phase_3_retry_count: int = 0
     has_review: bool = False
     max_address_rounds: int = 5
@@ -147,7 +147,7 @@ def tries_of(phase: Phase, policy: PhasePolicy) -> int:
     """Return how often the agent of a phase may be started in one attempt."""
     if NUMBERS[phase] == 3:
         return 1 + min(policy.phase_3_retry_count, MOST_PHASE_3_RETRIES)
-    return 1 + policy.retry_count
+    return 1 + policy.phase_retry_count
 
 
 def phase_limit_s(timeout_s: float, *, left_s: float) -> float:

@@ -46,7 +46,10 @@ def step(loop: Loop, event: model.LoopEvent, policy: LoopPolicy) -> LoopStep:
             return _attempt_over(loop, iteration, event, policy)
         case model.Attempting(iteration=iteration), model.HeldBack() as event:
             return transitions.held_back(loop, iteration, event, policy)
-        case model.Resting(for_an_agent=True) as stage, model.AccountFreed(at=at, agent=agent):
+        case (
+            model.Resting(for_an_agent=True) | model.Resting(reason=PauseReason.RATE_LIMIT) as stage,
+            model.AccountFreed(at=at, agent=agent),
+        ):
             pool = transitions.pool_of(loop, policy).due(agent, at)
             return _rested(transitions.with_pool(loop, pool), stage, at, policy)
         case model.Resting(until=until) as stage, model.LoopWoke(at=at) if at >= until:

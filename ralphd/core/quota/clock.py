@@ -4,6 +4,7 @@
 that it returns, all under one lock: that makes ``ask`` a compare-and-swap.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -12,7 +13,9 @@ from ralphd.core.quota.model import (
     LONGEST_LIMIT_S,
     MOST_WINDOWS,
     PROBE_S,
+    SAME_RESET_S,
     SLOT_LOOK_S,
+    WINDOWS,
     AccountRules,
     AccountUser,
     Hold,
@@ -21,6 +24,7 @@ from ralphd.core.quota.model import (
     QuotaLimit,
     QuotaWindow,
 )
+from ralphd.core.text import first_names
 from ralphd.core.time import Moment, rfc3339
 
 SET_BACK_S = 1.0
@@ -51,17 +55,20 @@ def ask(
     *,
     priority: int = 0,
     force: Force = Force.NOTHING,
+    queued_at: Moment | None = None,
 ) -> Asked:
     """Decide whether ``by`` may start an attempt; note it as working or waiting (Q2, Q3, Q6).
 
-    After a limit's end exactly one ralph gets the permit, as the probe.
+    After a limit's end exactly one ralph gets the permit, as the probe. ``queued_at``: it waits since then,
+    at first to be started.
     """
     clock = forced(at_present(clock, at), at, force)
-    me = _waiter(clock, by, at, priority)
-    hold = None if force is Force.ALL else hold_of(clock, by, at, rules, priority=priority)
+    me = _waiter(clock, by, at if queued_at is None else min(at, queued_at), priority)
     others = replace(clock, waiting=_without(clock.waiting, by), rules=rules)
+    queued = replace(others, waiting=(*others.waiting, me))
+    hold = None if force is Force.ALL else hold_of(queued, by, at, rules, priority=priority)
     if hold is not None:
-        return Asked(replace(others, waiting=(*others.waiting, me)), hold)
+        return Asked(queued, hold)
     worker = AccountUser(by, at, priority)
     probe = worker if clock.limit is not None else None
     return Asked(replace(others, working=(*_without(others.working, by), worker), probe=probe))
@@ -80,14 +87,14 @@ def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, prio
     clock, account = at_present(clock, at), clock.account
     limit, probe = clock.limit, clock.probe
     if limit is not None and at < limit.until:
-        name = limit.window or ("rate limit" if limit.brief else "usage limit")
         by_whom = "" if limit.source == by else f" (met by {short_name(limit.source)})"
-        return Hold(HoldKind.LIMIT, limit.until, f"account {account}: {name}{by_whom}", limit.brief)
+        return Hold(HoldKind.LIMIT, limit.until, f"account {account}: {limit.name}{by_whom}", limit.brief)
     if limit is not None and probe is not None and probe.by != by and at < probe.since + PROBE_S:
         why = f"account {account}: usage limit over; {short_name(probe.by)} tries it first"
         return Hold(HoldKind.PROBE, probe.since + PROBE_S, why)
     if (window := reserved(clock, at, rules)) is not None and window.resets_at is not None:
-        why = f"account {account}: {_shown(window)} used, usage limit by keep_free = {rules.keep_free:g}"
+        used = f"{100 * window.used:.0f} % of the {WINDOWS.get(window.name, (window.name,))[0]} limit used"
+        why = f"account {account}: {used}, usage limit by keep_free = {rules.keep_free:g}"
         return Hold(HoldKind.RESERVED, window.resets_at, why, brief=False)
     return _slot_hold(clock, by, at, rules, priority)
 
@@ -106,6 +113,30 @@ def _slot_hold(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, prio
     return Hold(HoldKind.SLOTS, at + SLOT_LOOK_S, why)
 
 
+def start_hold(
+    clock: QuotaClock, me: AccountUser, at: Moment, rules: AccountRules, others: Sequence[AccountUser] = ()
+) -> Hold | None:
+    """Return why a ralph without a process is not started; None: it would be the next to work.
+
+    The next one is started although no slot is free: only a loop that asks gets a slot before one that
+    continues. After a limit's end one is started, as the probe. ``others`` are not in the clock: started and
+    have not asked yet, or held back as well.
+    """
+    clock = at_present(clock, at)
+    queue = sorted((*clock.waiting, *others), key=_rank)
+    before = [short_name(each.by) for each in queue if _rank(each) < _rank(me)]
+    hold = hold_of(clock, me.by, at, replace(rules, slots=0))
+    slots = 1 if clock.limit is not None else rules.slots
+    if hold is None and slots and len(before) >= max(slots - len(clock.working), 1):
+        why = f"account {clock.account}: {min(len(clock.working), slots)} of {slots} slots are in use"
+        hold = Hold(HoldKind.SLOTS, at + SLOT_LOOK_S, why)
+        if clock.limit is not None:
+            hold = Hold(HoldKind.PROBE, at + PROBE_S, f"account {clock.account}: usage limit over")
+    if hold is None or not before:
+        return hold
+    return replace(hold, why=f"{hold.why}; next after {first_names(before)}")
+
+
 def reserved(clock: QuotaClock, at: Moment, rules: AccountRules) -> QuotaWindow | None:
     """Return the window of which only the share for a person is left, the last one to reset (Q4)."""
     if not rules.keep_free:
@@ -118,17 +149,19 @@ def reserved(clock: QuotaClock, at: Moment, rules: AccountRules) -> QuotaWindow 
 def limit_met(clock: QuotaClock, met: QuotaLimit) -> QuotaClock:
     """Note a limit that an attempt met (Q2). A later reset that is known holds; a guess yields to it."""
     clock, at = at_present(clock, met.since), met.since
-    until, before = min(met.until, at + LONGEST_LIMIT_S), clock.limit
-    is_held = before is not None and before.until > at and (met.guessed or not before.guessed)
-    if before is not None and is_held and before.until >= until:
-        return replace(clock, probe=None)
-    return replace(clock, limit=replace(met, until=until), probe=None)
+    met, before = replace(met, until=min(met.until, at + LONGEST_LIMIT_S)), clock.limit
+    if before is not None and before.until > at and (met.guessed or not before.guessed):
+        is_same = met.brief is before.brief and met.until <= before.until + SAME_RESET_S
+        if is_same or met.until <= before.until:  # several attempts met one limit: it is news once
+            met = replace(before, until=max(before.until, met.until))
+    return replace(clock, limit=met, probe=None)
 
 
 def answered(clock: QuotaClock, by: str, at: Moment) -> QuotaClock:
-    """Open the account: a model answered an attempt that began after the limit's end (Q3)."""
-    limit = clock.limit
-    if limit is None or not any(each.by == by and each.since >= limit.until for each in clock.working):
+    """Open the account: a model answered its probe, or an attempt from after the limit's end (Q3)."""
+    limit, probes = clock.limit, clock.probe is not None and clock.probe.by == by
+    began_at = next((each.since for each in clock.working if each.by == by), 0.0)
+    if limit is None or (began_at < limit.until and not (began_at and probes)):
         return clock
     return replace(clock, limit=None, opened_at=at, probe=None)
 
@@ -155,8 +188,8 @@ def named(clock: QuotaClock, agent: str) -> QuotaClock:
 def at_present(clock: QuotaClock, at: Moment) -> QuotaClock:
     """Return the clock for a time that may have been set back (H5).
 
-    A guessed wait keeps its length; a reset that the service named stays, and so does a share. A probe of
-    the future begins now.
+    A guessed wait keeps its length; a reset that the service named stays, and so does a share. Who waits
+    keeps its place in the queue. A probe of the future begins now.
     """
     limit, probe = clock.limit, clock.probe
     if limit is not None and limit.since > at + SET_BACK_S:
@@ -165,7 +198,14 @@ def at_present(clock: QuotaClock, at: Moment) -> QuotaClock:
         limit = replace(limit, since=at, until=until)
     if probe is not None and probe.since > at + SET_BACK_S:
         probe = replace(probe, since=at)
-    return clock if (limit, probe) == (clock.limit, clock.probe) else replace(clock, limit=limit, probe=probe)
+    working, waiting = _set_back(clock.working, at), _set_back(clock.waiting, at)
+    return replace(clock, limit=limit, probe=probe, working=working, waiting=waiting)
+
+
+def _set_back(users: tuple[AccountUser, ...], at: Moment) -> tuple[AccountUser, ...]:
+    ahead_s = max((each.since for each in users), default=at) - at
+    moved = (replace(each, since=each.since - ahead_s) for each in users)
+    return tuple(moved) if ahead_s > SET_BACK_S else users
 
 
 def short_name(by: str) -> str:
@@ -186,8 +226,7 @@ def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
     limit = clock.limit
     if limit is not None:
         until, by = rfc3339(limit.until), short_name(limit.source)
-        name = limit.window or "usage limit"
-        message = f"account {clock.account}: {name}, met by {by}; nobody starts before {until}"
+        message = f"account {clock.account}: {limit.name}, met by {by}; nobody starts before {until}"
         data = {
             "message": message,
             "account": clock.account,
@@ -212,7 +251,7 @@ def view_of(clock: QuotaClock, at: Moment) -> dict[str, Any]:
         "agent": clock.agent,
         "state": state_of(clock, at),
         "until": None if limit is None else rfc3339(limit.until),
-        "limit": None if limit is None else limit.window,
+        "limit": None if limit is None else limit.name,
         "source": None if limit is None else short_name(limit.source),
         "guessed": limit is not None and limit.guessed,
         "probing": None if probe is None else short_name(probe.by),
@@ -248,7 +287,3 @@ def _rank(user: AccountUser) -> tuple[int, Moment, str]:
 
 def _without(users: tuple[AccountUser, ...], by: str) -> tuple[AccountUser, ...]:
     return tuple(each for each in users if each.by != by)
-
-
-def _shown(window: QuotaWindow) -> str:
-    return f"{100 * window.used:.0f} % of {window.name.replace('_', ' ')}"

@@ -3,6 +3,7 @@
 One clock serves every ralph of the host. Names of ralphs are ``NAME.TOKEN``: two of them may share a name.
 """
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -16,8 +17,15 @@ SLOT_LOOK_S = 600.0
 LONGEST_LIMIT_S = 31 * 24 * 3600.0
 """No limit takes longer to reset: a damaged or invented file cannot hold anybody for good."""
 MOST_WINDOWS = 8
+SKIPPED = "skipped"
+"""As ``RALPH_QUEUED_AT``: a person does not want the first attempt to wait."""
 SAME_RESET_S = 120.0
 """Two reports of one window may name resets that differ by this much."""
+WINDOWS = {"five_hour": ("5-hour", 5), "seven_day": ("weekly", 168), "seven_day_opus": ("weekly Opus", 168)}
+"""The vendors' names of their windows: as people call them, and their length in hours."""
+_LIMIT_NAME = re.compile(
+    r"\b(?:(?:\d{1,2}|five)[- ]hour|session|daily|weekly|monthly|opus|sonnet|haiku)(?: \w+){0,2}? limit", re.I
+)
 
 
 class HoldKind(StrEnum):
@@ -59,6 +67,12 @@ class QuotaLimit:
     guessed: bool = False
     brief: bool = False
 
+    @property
+    def name(self) -> str:
+        """Return the limit's name in the vendor's words, ``5-hour limit``, else what kind of limit it is."""
+        named = _LIMIT_NAME.search(self.window)
+        return named[0] if named else "rate limit" if self.brief else "usage limit"
+
 
 @dataclass(frozen=True, slots=True)
 class AccountUser:
@@ -93,12 +107,16 @@ class QuotaWindow:
             return own
         return replace(self, first_used=before.first_used, first_at=before.first_at)
 
-    def ends_at(self) -> Moment | None:
-        """Return when the window is used up at the present pace; None if it resets before, or is unknown."""
+    def pace(self) -> float | None:
+        """Return the share that is used a second; None if it does not grow, or is unknown."""
         if self.first_used is None or self.first_at is None or self.seen_at <= self.first_at:
             return None
-        pace = (self.used - self.first_used) / (self.seen_at - self.first_at)
-        if pace <= 0 or self.used >= 1:
+        return max(self.used - self.first_used, 0.0) / (self.seen_at - self.first_at) or None
+
+    def ends_at(self) -> Moment | None:
+        """Return when the window is used up at the present pace; None if it resets before, or is unknown."""
+        pace = self.pace()
+        if pace is None or self.used >= 1:
             return None
         ends_at = self.seen_at + (1 - self.used) / pace
         return None if self.resets_at is not None and ends_at >= self.resets_at else ends_at

@@ -204,6 +204,13 @@ class Committed(RunFact):
     commits: int
 
 
+@dataclass(frozen=True, slots=True)
+class CostSeen(RunFact):
+    """What the output of a run shows that its agents have cost so far; only where it is trusted (Q2)."""
+
+    usd: float
+
+
 class ScheduleEnded(RunFact):
     """A run lives outside its ralph's schedule."""
 
@@ -245,6 +252,7 @@ Event: TypeAlias = (
     | FellSilent
     | Overran
     | Committed
+    | CostSeen
     | ScheduleEnded
     | GraceOver
     | Woke

@@ -6,7 +6,7 @@ ends in ``_s``.
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, Literal, NewType, TypeAlias
+from typing import Any, Final, Literal, NewType, TypeAlias
 
 from ralphd.core.time import Moment
 
@@ -45,6 +45,11 @@ class Reason(StrEnum):
     RESTART_LIMIT = "restart_limit"
     RESOURCES = "resources"
     SCHEDULE = "schedule"
+    USAGE_LIMIT = "usage_limit"
+
+
+ADMISSION: Final = (Reason.RESOURCES, Reason.SCHEDULE, Reason.USAGE_LIMIT)
+"""The reasons of a start that waits for its turn."""
 
 
 class Outcome(StrEnum):
@@ -200,7 +205,8 @@ class RunReports:
     a run that hangs in the end has not earned that (C3). ``limit`` is the limit that it was stopped for.
     ``testing``: its commits are being tested, and it waits. ``guard`` is why a person has to look at them.
     ``judged`` is the boundary of the last verdict, ``reverted`` whether that reverted something.
-    ``off_schedule``: it was stopped for its ralph's schedule, and the next run follows in time.
+    ``off_schedule``: it was stopped for its ralph's schedule, and the next run follows in time. ``seen_usd``:
+    what its output shows that it cost.
     """
 
     hello: bool = False
@@ -212,6 +218,7 @@ class RunReports:
     wait: Wait | None = None
     errors_cleared: int = 0
     limit: str | None = None
+    seen_usd: float = 0.0
     off_schedule: bool = False
     last_word: LastWord | None = None
     testing: bool = False
@@ -241,7 +248,7 @@ class Running:
 class Waiting:
     """Nothing runs until ``until``; then a run starts. ``since`` tells when the clock was set back.
 
-    ``why`` is what a start waits for, in words, with the reason ``RESOURCES`` or ``SCHEDULE``. ``queued_at``:
+    ``why`` is what a start waits for, in words, with one of the reasons ``ADMISSION``. ``queued_at``:
     it waits since then for its turn to start, which may come before ``until``.
     """
 
@@ -330,12 +337,14 @@ class Starting:
 
     ``before`` is what it was when a person asked for it: to that it goes back when the command cannot be
     started. Where nobody asked it is None. With ``kill`` the tree is to be killed as soon as it is there.
-    ``queued_at``: it has waited for its turn since then, and keeps it.
+    ``queued_at``: it has waited for its turn since then, and keeps it. ``skips``: a person does not want it
+    to wait for its account.
     """
 
     before: Rest | None = None
     kill: bool = False
     queued_at: Moment | None = None
+    skips: bool = False
     kind: Literal["starting"] = "starting"
 
 

@@ -258,7 +258,7 @@ def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
             return _started(current, event.at, report, policy)
         case AttemptFinished() as report:
             announcement = Announce("attempt.finished", data=tuple(report.data().items()))
-            return Step(_spent(current, report.cost_usd or 0.0), (announcement,))
+            return Step(spent(current, report.cost_usd or 0.0), (announcement,))
         case IterationFinished() as report:
             was_reverted = current.said.reverted and current.said.judged == boundary_id(event)
             return _finished(current, event.at, report, policy, counts=not (report.failed or was_reverted))
@@ -267,7 +267,7 @@ def _act(current: Supervision, event: Reported, policy: Policy) -> Step:
                 return end_wait(current)
             return _wait(current, event.at, until, reason, policy)
         case Cost(usd=usd):
-            return Step(_spent(current, usd))
+            return Step(spent(current, usd))
         case AgentExhausted() as report:
             return Step(current, (_exhausted(report, policy),))
         case AgentReturned(agent=agent):
@@ -292,7 +292,8 @@ def _exhausted(report: AgentExhausted, policy: Policy) -> Announce:
     return _told("agent.exhausted", f"{report.agent} is not used {back}: {report.reason}", policy, data)
 
 
-def _spent(current: Supervision, usd: float) -> Supervision:
+def spent(current: Supervision, usd: float) -> Supervision:
+    """Return the supervision with this cost added."""
     return replace(current, tally=replace(current.tally, cost_usd=round(current.tally.cost_usd + usd, 6)))
 
 

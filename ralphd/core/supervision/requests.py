@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 
-from ralphd.core.gate.verdict import Result, Verdict, VerdictKind, short
+from ralphd.core.gate.verdict import LEFT, Result, Verdict, VerdictKind, short
 from ralphd.core.supervision import events, model, reports, transitions
 from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequested, SkipWaitRequested
+from ralphd.core.supervision.model import Announce, Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import Reported, task_data
 from ralphd.core.supervision.transitions import GUARD, has_boundaries
 from ralphd.core.text import first_names, normalized
@@ -13,7 +14,7 @@ from ralphd.core.time import Moment
 # What a person's request does to a ralph (G1, G2).
 
 
-def why_not(current: model.Supervision, event: Event) -> str | None:
+def why_not(current: Supervision, event: Event) -> str | None:
     """Return why a request does not fit the state of the ralph, or None."""
     settled = isinstance(current.state, model.SETTLED)
     is_paused = isinstance(current.state, model.Paused) and current.state.resume_at is not None
@@ -22,7 +23,7 @@ def why_not(current: model.Supervision, event: Event) -> str | None:
             return f"it is {current.state.kind}: there is nothing to pause"
         case ResumeRequested() if settled:
             return f"it is {current.state.kind}, not paused: start it instead"
-        case ResumeRequested() if current.goal is model.Goal.STOPPED:
+        case ResumeRequested() if current.goal is Goal.STOPPED:
             return f"it is {current.state.kind} and was asked to stop: start it instead"
         case SkipWaitRequested() if (
             isinstance(current.state, model.Running) and current.said.wait is not None
@@ -37,9 +38,9 @@ def why_not(current: model.Supervision, event: Event) -> str | None:
             return None
 
 
-def start(current: model.Supervision, at: Moment) -> model.Step:
+def start(current: Supervision, at: Moment) -> Step:
     """Start a settled ralph afresh, resume a paused one, follow an ending run with another."""
-    wanted = replace(current, goal=model.Goal.RUNNING)
+    wanted = replace(current, goal=Goal.RUNNING)
     match current.state:
         case model.Idle() | model.Stopped() | model.Failed() | model.Done():
             return transitions.spawn(replace(wanted, tally=model.Tally(began_at=at)), before=current.state)
@@ -51,10 +52,10 @@ def start(current: model.Supervision, at: Moment) -> model.Step:
         case model.Starting():
             return wanted.enter(replace(current.state, kill=False))
         case _:
-            return model.Step(wanted)
+            return Step(wanted)
 
 
-def stop(current: model.Supervision, at: Moment, policy: model.Policy, *, kill: bool) -> model.Step:
+def stop(current: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
     """End the run, or the wait; a settled ralph stays as it is."""
     match current.state:
         case model.Running() | model.Pausing() | model.Stopping():
@@ -64,10 +65,10 @@ def stop(current: model.Supervision, at: Moment, policy: model.Policy, *, kill: 
         case model.Starting():
             return current.enter(replace(current.state, kill=kill))
         case _:
-            return model.Step(current)
+            return Step(current)
 
 
-def pause(current: model.Supervision, at: Moment, policy: model.Policy) -> model.Step:
+def pause(current: Supervision, at: Moment, policy: Policy) -> Step:
     """End the run, and start none until someone resumes the ralph."""
     match current.state:
         case model.Running(run_id=run_id) if transitions.has_boundaries(current):
@@ -86,11 +87,11 @@ def pause(current: model.Supervision, at: Moment, policy: model.Policy) -> model
         case model.Paused(reason=reason):
             return current.enter(model.Paused(reason))  # a person's pause outlasts a limit's reset
         case _:
-            return model.Step(current)
+            return Step(current)
 
 
-def resume(current: model.Supervision) -> model.Step:
-    wanted = replace(current, goal=model.Goal.RUNNING)
+def resume(current: Supervision) -> Step:
+    wanted = replace(current, goal=Goal.RUNNING)
     match current.state:
         case model.Paused():
             return transitions.spawn(wanted, transitions.RESUMED, before=current.state)
@@ -99,10 +100,10 @@ def resume(current: model.Supervision) -> model.Step:
         case model.Starting():
             return wanted.enter(replace(current.state, kill=False))
         case _:
-            return model.Step(current)
+            return Step(current)
 
 
-def restart(current: model.Supervision, at: Moment, policy: model.Policy) -> model.Step:
+def restart(current: Supervision, at: Moment, policy: Policy) -> Step:
     """Stop, then start, with the count of failures at 0."""
     fresh = replace(current, tally=replace(current.tally, consecutive_errors=0, restarted_at=()))
     match current.state:
@@ -120,28 +121,27 @@ def restart(current: model.Supervision, at: Moment, policy: model.Policy) -> mod
             )
 
 
-def skip_wait(current: model.Supervision, at: Moment) -> model.Step:
+def skip_wait(current: Supervision, at: Moment) -> Step:
     if isinstance(current.state, model.Running):
-        return model.Step(current, (model.PassOn(current.state.run_id, model.ControlSignal.SKIP_WAIT),))
+        return Step(current, (model.PassOn(current.state.run_id, model.ControlSignal.SKIP_WAIT),))
     assert isinstance(current.state, model.Waiting | model.Paused)
     tally = current.tally
     if isinstance(current.state, model.Waiting) and current.state.reason is model.Reason.SCHEDULE:
         tally = replace(tally, unscheduled_until=current.state.until)
-    wanted = replace(current, goal=model.Goal.RUNNING, tally=tally)
-    return transitions.spawn(transitions.counted(wanted, at), transitions.RESTARTING, before=current.state)
+    wanted = replace(current, goal=Goal.RUNNING, tally=tally)
+    counted = transitions.counted(wanted, at)
+    return transitions.spawn(counted, transitions.RESTARTING, before=current.state, skips=True)
 
 
-def end_with_schedule(
-    current: model.Supervision, event: events.ScheduleEnded, policy: model.Policy
-) -> model.Step:
+def end_with_schedule(current: Supervision, event: events.ScheduleEnded, policy: Policy) -> Step:
     """End the run at its next boundary, as a pause does. The next one starts when it is scheduled again.
 
     A run without boundaries continues: it may be in the middle of its work.
     """
     is_whole = policy.mode is model.Mode.ITERATION or not has_boundaries(current)
-    is_meant = current.goal is model.Goal.RUNNING and current.has_run(event.run_id)
+    is_meant = current.goal is Goal.RUNNING and current.has_run(event.run_id)
     if is_whole or not (is_meant and isinstance(current.state, model.Running)):
-        return model.Step(current)
+        return Step(current)
     paused = pause(current, event.at, policy)
     assert isinstance(paused.supervision.state, model.Pausing)
     state = transitions.ending(paused.supervision.state, again=True)
@@ -149,57 +149,74 @@ def end_with_schedule(
     return noted.enter(state, transitions.OFF_SCHEDULE, *paused.actions[1:])
 
 
+def cost_seen(current: Supervision, event: events.CostSeen, policy: Policy) -> Step:
+    """Count the cost, and end the run at ``max_cost_usd``: it may report no iterations at which to do that.
+
+    A run that sends reports is expected to report its costs, too.
+    """
+    more_usd = event.usd - current.said.seen_usd
+    if more_usd <= 0 or current.said.answered or not current.has_run(event.run_id):
+        return Step(current)
+    counted = reports.spent(replace(current, said=replace(current.said, seen_usd=event.usd)), more_usd)
+    only_cost = replace(policy, max_iterations=0, max_runtime_s=0.0)
+    limit = reports.limit_reached(counted.tally, event.at, only_cost)
+    if limit is None or not policy.supervised or current.state != model.Running(event.run_id):
+        return Step(counted)
+    limited = replace(counted, said=replace(counted.said, limit=limit))
+    return transitions.ask_to_end(limited, event.at, policy)
+
+
 MOST_LINE_CHARS = 160
 UNFIT = "the tests cannot be run: test_command is not found or not executable"
 
 
-def began(current: model.Supervision, event: events.GateRunBegan) -> model.Step:
+def began(current: Supervision, event: events.GateRunBegan) -> Step:
     """Expect no sign of life until the tests have ended (H5). A request for a start is answered by now."""
     testing = replace(current, said=replace(current.said, testing=True))
     match current.state:
         case model.Starting() if event.run_id is None:
             return testing.enter(replace(current.state, before=None))
         case _ if event.run_id is not None and current.has_run(event.run_id):
-            return model.Step(testing)
+            return Step(testing)
         case _:
-            return model.Step(current)
+            return Step(current)
 
 
-def baseline(current: model.Supervision, event: events.BaselineTested) -> model.Step:
+def baseline(current: Supervision, event: events.BaselineTested) -> Step:
     """R4: the first run starts, whatever the tests say of the tree, unless they cannot be run at all."""
     if not isinstance(current.state, model.Starting):
-        return model.Step(current)
+        return Step(current)
     current = replace(current, said=replace(current.said, testing=False))
-    if current.goal is not model.Goal.RUNNING:
+    if current.goal is not Goal.RUNNING:
         return transitions.unborn(current)
     data = (("baseline", True), ("tests", None if event.result is None else event.result.value))
     match event.result:
         case None:
-            return model.Step(current, (model.Spawn(),))
+            return Step(current, (model.Spawn(),))
         case Result.GREEN:
-            return model.Step(current, (model.Announce("tests.passed", data=data), model.Spawn()))
+            return Step(current, (Announce("tests.passed", data=data), model.Spawn()))
         case Result.CANNOT_RUN:
             return transitions.give_up(current, f"Ralph is not started: {UNFIT} ({event.how})")
         case Result.RED:
-            return model.Step(current, (_not_green("fail", data), model.Spawn()))
+            return Step(current, (_not_green("fail", data), model.Spawn()))
         case Result.TIMED_OUT | Result.ENDED:
-            return model.Step(current, (_not_green(f"give no result ({event.how})", data), model.Spawn()))
+            return Step(current, (_not_green(f"give no result ({event.how})", data), model.Spawn()))
 
 
-def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> model.Announce:
+def _not_green(what: str, data: tuple[tuple[str, object], ...]) -> Announce:
     text = f"The tests {what} before Ralph starts: commits are not judged until they pass"
-    return model.Announce("tests.failed", text, data=data)
+    return Announce("tests.failed", text, data=data)
 
 
 def over(
-    current: model.Supervision, event: events.VerdictReached | events.HistoryRewritten, policy: model.Policy
-) -> model.Step:
+    current: Supervision, event: events.VerdictReached | events.HistoryRewritten, policy: Policy
+) -> Step:
     """Announce a verdict or a repair, once, and pause where a person has to look first (R2, R6, R8)."""
     if isinstance(event, events.HistoryRewritten):
         return _rewritten(current, event, policy)
     verdict, tally = event.verdict, current.tally
     if verdict.boundary_id and current.said.judged == verdict.boundary_id:
-        return model.Step(current)
+        return Step(current)
     reverted = verdict.kind is VerdictKind.REVERTED
     is_news = verdict.calls and verdict.why != tally.called
     tally = replace(tally, reverts=tally.reverts + reverted, called=verdict.why if verdict.calls else None)
@@ -207,21 +224,19 @@ def over(
     current = replace(current, tally=tally, said=said)
     actions = (*_verdict_actions(verdict, calls=is_news), *_weakened(verdict))
     if not verdict.pauses:
-        return model.Step(current, actions)
+        return Step(current, actions)
     return _paused(current, event.at, verdict.why, actions, policy)
 
 
-def _rewritten(
-    current: model.Supervision, event: events.HistoryRewritten, policy: model.Policy
-) -> model.Step:
+def _rewritten(current: Supervision, event: events.HistoryRewritten, policy: Policy) -> Step:
     data, text = rewritten_data(event), rewritten_text(event)
     if event.why:
         # It may happen again before the pause that the first one led to.
         calls = () if current.said.guard == text else (model.Escalate(text),)
-        actions = (model.Announce("guard.blocked", text, data=data), *calls)
+        actions = (Announce("guard.blocked", text, data=data), *calls)
         return _paused(current, event.at, text, actions, policy)
     text += f". To undo this while Ralph is paused: {event.undo}"
-    return model.Step(current, (model.Announce("repository.repaired", text, data=data),))
+    return Step(current, (Announce("repository.repaired", text, data=data),))
 
 
 def rewritten_text(event: events.HistoryRewritten) -> str:
@@ -245,25 +260,25 @@ def rewritten_data(event: events.HistoryRewritten) -> tuple[tuple[str, object], 
     return tuple((name, [*value] if isinstance(value, tuple) else value) for name, value in values)
 
 
-def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[model.Announce, ...]:
+def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[Announce, ...]:
     """Announce a change of the repository that changes nothing for the ralph."""
     return _left_behind(event) if isinstance(event, events.LeftBehind) else _restored(event)
 
 
-def _left_behind(event: events.LeftBehind) -> tuple[model.Announce, ...]:
+def _left_behind(event: events.LeftBehind) -> tuple[Announce, ...]:
     text = f"Repaired what the run left behind: {'; '.join(event.done)}"
-    repaired = model.Announce("state.recovered", text)
-    left = model.Announce("guard.blocked", f"The run left something unfinished: {'; '.join(event.told)}")
+    repaired = Announce("state.recovered", text)
+    left = Announce("guard.blocked", f"The run left something unfinished: {'; '.join(event.told)}")
     return (*((repaired,) if event.done else ()), *((left,) if event.told else ()))
 
 
-def _restored(event: events.CommitsRestored) -> tuple[model.Announce, ...]:
+def _restored(event: events.CommitsRestored) -> tuple[Announce, ...]:
     if event.repair is not None:
         text = f"Repair {event.repair} undone, as requested; the repaired branch is kept under {event.ref}"
-        return (model.Announce("commit.restored", text, data=restored_data(event)),)
+        return (Announce("commit.restored", text, data=restored_data(event)),)
     of = "" if event.number is None else f" of iteration {event.number}"
     text = f"Re-applied, as requested — {_commits(event.commits)}{of}; the tests run before the next start"
-    return (model.Announce("commit.restored", text, data=restored_data(event)),)
+    return (Announce("commit.restored", text, data=restored_data(event)),)
 
 
 def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ...]:
@@ -278,23 +293,23 @@ def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ..
 
 
 def _paused(
-    current: model.Supervision, at: Moment, why: str, actions: tuple[model.Action, ...], policy: model.Policy
-) -> model.Step:
-    if current.goal is model.Goal.STOPPED:
-        return model.Step(current, actions)
-    current = replace(current, goal=model.Goal.PAUSED, said=replace(current.said, guard=why))
+    current: Supervision, at: Moment, why: str, actions: tuple[model.Action, ...], policy: Policy
+) -> Step:
+    if current.goal is Goal.STOPPED:
+        return Step(current, actions)
+    current = replace(current, goal=Goal.PAUSED, said=replace(current.said, guard=why))
     match current.state:
         case model.Running(run_id=run_id) if has_boundaries(current):  # the reply it waits for has it
             return current.enter(model.Pausing(run_id, at, None, asked=False), *actions)
         case model.Running():
             asked = pause(current, at, policy)
-            return model.Step(asked.supervision, (*actions, *asked.actions))
+            return Step(asked.supervision, (*actions, *asked.actions))
         case model.Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):  # for another run
             return current.enter(model.Pausing(run_id, since, kill_at, asked), *actions)
         case model.Waiting() | model.Paused():
             return current.enter(model.Paused(GUARD, None, why), *actions)
         case _:
-            return model.Step(current, actions)
+            return Step(current, actions)
 
 
 def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ...]:
@@ -304,17 +319,19 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
         case VerdictKind.KEPT if not verdict.tests:
             return ()
         case VerdictKind.KEPT if not commits:  # a repair has taken the last one off the branch
-            return (model.Announce("tests.passed", "Tests passed ✅ — no commit to keep", data=data),)
+            return (Announce("tests.passed", "Tests passed ✅ — no commit to keep", data=data),)
         case VerdictKind.KEPT:
             text = f"Tests passed ✅ — {_commits(commits)} kept"
-            return (model.Announce("tests.passed", data=data), model.Announce("commit.kept", text, data=data))
+            return (Announce("tests.passed", data=data), Announce("commit.kept", text, data=data))
         case VerdictKind.REVERTED:
             text = f"Tests failed ❌ — reverting {_commits(reverted)}"
+            if any(ref.startswith(LEFT) for ref in verdict.refs):
+                text = f"Tests failed ❌ — taking {_commits(reverted)} off the branch"
             called = (model.Escalate(f"{text}; {verdict.why}"),) if calls else ()
             word = last_line(verdict.tail)
             return (
-                model.Announce("tests.failed", f"The tests' last line: {word}" if word else None, data=data),
-                model.Announce("commit.reverted", text, data=data),
+                Announce("tests.failed", f"The tests' last line: {word}" if word else None, data=data),
+                Announce("commit.reverted", text, data=data),
                 *called,
             )
         case VerdictKind.UNTESTED:
@@ -324,16 +341,16 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
             text = f"Not judged — {stays}: {verdict.why}"
             if verdict.pauses or calls:  # the call says it: one line of the log is enough
                 return (
-                    model.Announce("guard.blocked", data=(("message", text), *data)),
+                    Announce("guard.blocked", data=(("message", text), *data)),
                     model.Escalate(text),
                 )
-            return (model.Announce("guard.blocked", text, data=data),)
+            return (Announce("guard.blocked", text, data=data),)
 
 
-def _weakened(verdict: Verdict) -> tuple[model.Announce, ...]:
+def _weakened(verdict: Verdict) -> tuple[Announce, ...]:
     if not verdict.weakened:
         return ()
-    return (model.Announce("tests.weakened", f"Tests weakened: {verdict.why}", data=data_of(verdict)),)
+    return (Announce("tests.weakened", f"Tests weakened: {verdict.why}", data=data_of(verdict)),)
 
 
 def _commits(shas: tuple[str, ...]) -> str:

@@ -4,42 +4,44 @@ from dataclasses import replace
 
 from ralphd.core.supervision import model
 from ralphd.core.supervision.backoff import within_an_hour
+from ralphd.core.supervision.model import Announce, Policy, Step, Supervision
 from ralphd.core.time import Moment
 
 GUARD = "guard"
 """Why a ralph is paused whose repository a person has to look at first."""
-STARTED = model.Announce("ralph.started")
-STOPPED = model.Announce("ralph.stopped", "Ralph stopped")
-PAUSING = model.Announce("ralph.pausing", "Pausing: sent SIGTERM to Ralph")
-PAUSING_AT_BOUNDARY = model.Announce("ralph.pausing", "Pausing after current iteration...")
-OFF_SCHEDULE = model.Announce("ralph.pausing", "Outside its schedule: pausing after current iteration...")
-PAUSED_ON_REQUEST = model.Announce("ralph.paused", "Ralph paused, as requested")
-RESUMED = model.Announce("ralph.resumed", "Resuming Ralph...")
-RESTARTING = model.Announce("wait.ended", "Restarting Ralph...")
-ADOPTED = model.Announce("ralph.adopted", "Ralph kept running: the restarted daemon adopted it")
+STARTED = Announce("ralph.started")
+STOPPED = Announce("ralph.stopped", "Ralph stopped")
+PAUSING = Announce("ralph.pausing", "Pausing: sent SIGTERM to Ralph")
+PAUSING_AT_BOUNDARY = Announce("ralph.pausing", "Pausing after current iteration...")
+OFF_SCHEDULE = Announce("ralph.pausing", "Outside its schedule: pausing after current iteration...")
+PAUSED_ON_REQUEST = Announce("ralph.paused", "Ralph paused, as requested")
+RESUMED = Announce("ralph.resumed", "Resuming Ralph...")
+RESTARTING = Announce("wait.ended", "Restarting Ralph...")
+ADOPTED = Announce("ralph.adopted", "Ralph kept running: the restarted daemon adopted it")
 
 
 def spawn(
-    current: model.Supervision, *actions: model.Announce, before: model.Rest | None = None
-) -> model.Step:
+    current: Supervision, *actions: Announce, before: model.Rest | None = None, skips: bool = False
+) -> Step:
     """Order a run, after ``actions``. ``before``: the state to return to if it cannot be started."""
     queued_at = current.state.queued_at if isinstance(current.state, model.Waiting) else None
-    return current.enter(model.Starting(before, queued_at=queued_at), *actions, model.Spawn())
+    starting = model.Starting(before, queued_at=queued_at, skips=skips)
+    return current.enter(starting, *actions, model.Spawn())
 
 
-def unborn(current: model.Supervision) -> model.Step:
+def unborn(current: Supervision) -> Step:
     """No run came of the order to start, and none is wanted now."""
     if current.goal is model.Goal.PAUSED:
         return current.enter(model.Paused("requested"), PAUSED_ON_REQUEST)
     return current.enter(model.Stopped(), STOPPED)
 
 
-def give_up(current: model.Supervision, text: str) -> model.Step:
+def give_up(current: Supervision, text: str) -> Step:
     """Fail, and escalate."""
-    return current.enter(model.Failed(text), model.Escalate(text), model.Announce("ralph.failed"))
+    return current.enter(model.Failed(text), model.Escalate(text), Announce("ralph.failed"))
 
 
-def counted(current: model.Supervision, at: Moment) -> model.Supervision:
+def counted(current: Supervision, at: Moment) -> Supervision:
     """Count the coming restart, if it follows a failure."""
     if not (
         isinstance(current.state, model.Waiting)
@@ -53,8 +55,8 @@ def counted(current: model.Supervision, at: Moment) -> model.Supervision:
 
 
 def ask_to_end(
-    current: model.Supervision, at: Moment, policy: model.Policy, *, kill: bool = False, again: bool = False
-) -> model.Step:
+    current: Supervision, at: Moment, policy: Policy, *, kill: bool = False, again: bool = False
+) -> Step:
     """Terminate, and kill after the grace; asked again, the first deadline stays, ``kill`` kills now (G1).
 
     A run with boundaries ends at its next one; a run that handles our signals is signalled at once.
@@ -77,7 +79,7 @@ def ask_to_end(
             return current.enter(replace(stopping, kill_at=kill_at), model.KillTree(run_id))
 
 
-def has_boundaries(current: model.Supervision) -> bool:
+def has_boundaries(current: Supervision) -> bool:
     """Whether the run can end between two iterations: it reports them, or handles our signals.
 
     An overdue run cannot: it will not come to its boundary.

@@ -14,9 +14,12 @@ from ralphd.core.text import first_names
 from ralphd.core.time import Moment
 
 PORTS: Final = 100
-"""How many ports a worktree has, from ``RALPH_PORT_BASE`` on."""
+PORTS_VARIABLE: Final = "RALPH_PORT_BASE"
+"""How many ports a worktree has, and where the first one is found."""
 _FIRST_PORT, _LAST_PORT = 20_000, 32_700
 """Below the ports that Linux gives to outgoing connections."""
+QUEUE_PORT: Final = 14_000
+"""The first port of landing queues, which are below those of worktrees."""
 MOST_TREES: Final = 32
 """How many worktrees one start makes."""
 MOST_NAMED: Final = 3
@@ -90,10 +93,10 @@ def folder_of(repository_name: str, repository: str, digest: str, known: Iterabl
     return f"{repository_name}-{digest}" if repository_name in others else repository_name
 
 
-def port_bases(known: Iterable[Worktree]) -> Iterator[int]:
-    """Yield the port bases that no other worktree has (W3)."""
-    taken = {tree.port_base for tree in known}
-    return (base for base in range(_FIRST_PORT, _LAST_PORT, PORTS) if base not in taken)
+def port_bases(known: Iterable[int], *, first: int = _FIRST_PORT, end: int = _LAST_PORT) -> Iterator[int]:
+    """Yield the port bases that are not among ``known`` (W3)."""
+    taken = {*known}
+    return (base for base in range(first, end, PORTS) if base not in taken)
 
 
 def why_kept(facts: WorktreeFacts, target: str, *, for_good: bool = False) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ralphd import diagnostics
 from ralphd.core.gate import range as ranges
-from ralphd.core.gate.range import AtEnd
+from ralphd.core.gate.range import AtEnd, GateState
 from ralphd.core.gate.step import begin
 from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Say, Verdict, label_of
 from ralphd.core.gate.weakened import TestCheck
@@ -23,14 +23,16 @@ from ralphd.core.supervision.requests import data_of
 from ralphd.core.text import short_sha
 from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.git_effects import GitEffects, HistoryRepair, PostRunRepair
-from ralphd.daemon.gate.test_runs import GateTests
+from ralphd.daemon.gate.test_runs import GateTestResult, GateTests
 from ralphd.daemon.gate.undo import Undo
 from ralphd.daemon.gate.worker import GateMemory, GateWorker
 from ralphd.errors import ShuttingDown
+from ralphd.git.runner import NotDone
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
+    from ralphd.git.landing.follow import FollowMerge
     from ralphd.process.rundir import ExitRecord
 
 logger = logging.getLogger(__name__)
@@ -176,6 +178,61 @@ class Gate:
         """Whether the tests were green only without the sandbox."""
         return self._memory.state.is_bare
 
+    # --- between two iterations: what others landed (M7) ---------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there may be commits without a verdict."""
+        return self.is_interrupted or (self.is_on and self._memory.state.is_open)
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether a killed daemon may have moved the branch, and the tests have to run again."""
+        state = self._memory.state
+        return self.is_on and not self.is_open and state.before is not None and ranges.needs_baseline(state)
+
+    async def follow(self, merge: "FollowMerge | None", *, tests: bool) -> Result | None:
+        """Have ``merge`` move the branch, begin the next range there, and run the tests (R4) if ``tests``.
+
+        None: finish what a killed daemon began. Raise NotDone, OSError; then the branch is as it was.
+        """
+        state, name = self._memory.state, self._account.definition.name
+        self._idle.clear()
+        try:
+            if merge is not None:
+                # First this: a branch that moved, and tests that count as green, would blame the next commit.
+                await self._memory.save(replace(state, baseline=Baseline.UNKNOWN))
+                diagnostics.reach("follow.noted")
+                try:
+                    await asyncio.to_thread(merge.carry_out)
+                except (NotDone, OSError):
+                    await self._memory.save(state)
+                    raise
+                diagnostics.reach("follow.merged")
+                logger.info("%s", merge.text, extra={"ralph": name})
+                data = {"message": merge.text, "branch": merge.move.branch, "head": merge.move.new}
+                await self._services.news.tell("landing.followed", data, ralph=name)
+            head = await asyncio.to_thread(self._git.position)
+            await self._history.note()
+            if not self.is_on:
+                return None
+            start = merge.tip if merge and state.start_commit else state.start_commit
+            await self._memory.save(replace(ranges.dropped(self._memory.state, head), start_commit=start))
+            if not tests:
+                return None
+            ran = await self.worker.run_tests()
+            await self._memory.save(replace(await self._tested(ran), test_run=None))
+            return ran.result
+        finally:
+            self._tests.allow()
+            self._idle.set()
+
+    async def _tested(self, ran: GateTestResult, *, is_first: bool = False) -> GateState:
+        state = ranges.with_baseline(self._memory.state, ran.result, is_first=is_first)
+        if ran.result is not Result.GREEN:
+            return state
+        return ranges.with_counts(state, ran.counts, await asyncio.to_thread(self._git.position))
+
     async def test_baseline(self) -> None:
         """Run the tests in place, before the first run; ``BaselineTested`` is posted (R4)."""
         try:
@@ -187,10 +244,7 @@ class Gate:
                 ran = await self.worker.run_tests()
         finally:
             self._tests_baseline = False
-        state = ranges.with_baseline(self._memory.state, ran.result, is_first=is_first)
-        if ran.result is Result.GREEN:
-            state = ranges.with_counts(state, ran.counts, await asyncio.to_thread(self._git.position))
-        self._memory.state = state
+        self._memory.state = await self._tested(ran, is_first=is_first)
         if ran.result is None:
             await self._memory.save(replace(self._memory.state, test_run=None))
             if self._services.stopping.is_set():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ralphd.core.gate import verdict
 from ralphd.core.gate.git_repair import MOST_REPAIRS, Change, RewriteAction
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from ralphd.daemon.services import Services
 
 logger = logging.getLogger(__name__)
+
+BACK: Final = "-back"
+"""The end of a label under which a branch went back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,11 @@ class GitEffects:
             return False
 
     @staticmethod
-    def refs_of(label: str) -> tuple[str, ...]:
-        """Return the refs that keep what was reverted under a label."""
+    def refs_of(label: str, *, is_back: bool = False) -> tuple[str, ...]:
+        """Return the refs that keep what was reverted under a label, or what the branch left."""
         name = ref_name(label)
+        if is_back:
+            return reapply.left_refs(f"{label}{BACK}")[:1]
         return (f"{revert.REVERTED}{name}", f"{revert.REVERTS}{name}")
 
     def carry_out(self, order: verdict.GateOrder, run: verdict.GateRun, label: str) -> verdict.GateEvent:
@@ -103,6 +108,10 @@ class GitEffects:
                 return stash.put_back(self.directory, label)
             case verdict.Revert(commits=commits):
                 return revert.revert(self.directory, commits, head=run.head or "", label=label)
+            case verdict.Restore(head=head) if run.is_back or head == run.boundary.before.head:
+                left, start = reapply.left_refs(f"{label}{BACK}")
+                keeps = f"update {left} {run.boundary.now.head}", f"update {start} {run.boundary.before.head}"
+                return revert.restore(self.directory, head, expected=run.head or "", label=label, keeps=keeps)
             case verdict.Restore() if run.retakes:  # commits of others may be among the reverts
                 made = self.reverts(label).items()
                 return revert.undo(self.directory, [by for by, sha in made if sha in run.reverted])
@@ -118,6 +127,10 @@ class GitEffects:
 
     def undo(self, label: str) -> tuple[Done, tuple[verdict.JudgedCommit, ...]]:
         """Put back what was reverted under a label. Return the result and the commits, newest first."""
+        back = f"{label}{BACK}"
+        with suppress(NotDone):
+            if GitRunner(self.directory).ref(reapply.left_refs(back)[1]):
+                return reapply.take_back(self.directory, back, self.position().branch or ""), ()
         reverts = revert.reverted(self.directory, label)
         if not reverts:
             ref = self.refs_of(label)[1]

@@ -167,6 +167,16 @@ class GateTests:
         return replace(spec, environment=environment, run_bytes=min(LOG_BYTES, spec.run_bytes))
 
 
+class SetupRuns(GateTests):
+    """Runs ``[ralph] setup`` as the gate runs the tests: through a shim, logged, with a time limit (W3)."""
+
+    def __init__(self, account: "RunSource", services: "Services") -> None:
+        super().__init__(account, services, home=account.files.home / "setup")
+
+    def _command(self) -> str:
+        return self._account.configuration.ralph.setup
+
+
 def judged(record: ExitRecord, *, timed_out: bool) -> tuple[Result, str]:
     """Return what the end of the tests says of the tree, and that end in words (R3)."""
     if timed_out:

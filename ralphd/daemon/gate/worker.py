@@ -139,7 +139,7 @@ class GateWorker:
             logger.exception("a bug in the guard of a ralph", extra={"ralph": self._account.definition.name})
             bug = verdict.Verdict(verdict.VerdictKind.UNTESTED, A_BUG, verdict.Baseline.UNKNOWN, pauses=True)
             await self._save(replace(self._run, order=Say(bug)))
-        refs = self._git.refs_of(self._label)
+        refs = self._git.refs_of(self._label, is_back=self._run.is_back)
         self._post(VerdictReached(self._run.finished(self._services.clock.now(), refs)))
 
     async def _retake(self) -> None:

@@ -2,45 +2,57 @@
 
 import asyncio
 import logging
+import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.config import configuration as config
+from ralphd.config.layers import DEFAULT
+from ralphd.core.gate.verdict import Result
 from ralphd.core.incidents import Escalation
 from ralphd.core.landing import step as decisions
 from ralphd.core.landing.model import LandingCandidate, LandingQueue, Standing, Target
-from ralphd.core.landing.views import calls_person, task_text
+from ralphd.core.landing.views import calls_person, landing_event, landing_of, task_text
 from ralphd.core.loop import inbox
-from ralphd.core.supervision.model import Done
-from ralphd.core.text import short_sha
+from ralphd.core.supervision.model import SETTLED, Done
+from ralphd.core.worktrees.rules import PORTS_VARIABLE, QUEUE_PORT, port_bases
 from ralphd.daemon.landing.worker import QueueWorker
 from ralphd.errors import ConfigFaults, NotLandable, RalphdError
 from ralphd.git.landing import merge
-from ralphd.git.landing.target import TargetBranch, find_target
+from ralphd.git.landing.follow import planned
+from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch, find_target
 from ralphd.git.landing.tree import keep, prepare
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
+from ralphd.process.machine import are_free
 from ralphd.store.files import Broken
+from ralphd.store.shared import claims
 from ralphd.store.shared.landing import LandingFiles, known_queues
+from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
     from ralphd.core.loop.inbox import Inbox
     from ralphd.core.time import Moment
+    from ralphd.daemon.gate.gate import Gate
     from ralphd.daemon.lifecycle import Roster
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.services import Services
 
 logger = logging.getLogger(__name__)
 
-WATCH_S: Final = 5.0
 CLOSE_S: Final = 30.0
 PINNED: Final = ("ralph", "regent", "sandbox", "logs", "limits", "landing")
 """The sections that a queue is pinned to: without agents' variables and webhooks, which hold secrets."""
 HEADS: Final = "refs/heads/"
+_ENDS: Final = {
+    Standing.LANDED: "landing.landed",
+    Standing.PUSHED: "landing.pushed",
+    Standing.REFUSED: "landing.refused",
+}
 DEFAULT_TARGETS: Final = ("main", "master")
 
 Send = Callable[[str, Callable[["Inbox", "Moment"], "Inbox"]], Awaitable[object]]
@@ -69,7 +81,9 @@ class LandingQueues:
         self._workers: dict[str, QueueWorker] = {}
         self._admitting = asyncio.Lock()
         self._group: asyncio.TaskGroup | None = None
-        self._seen: dict[str, Moment | None] = {}
+        self._seen: dict[str, tuple[Moment | None, float]] = {}
+        """The end of each ralph that was proposed, and until when not to propose it again."""
+        services.follow = self.follow
 
     async def recover(self) -> None:
         """Read the queues that an earlier daemon left. One that cannot be read is reported and left out."""
@@ -77,6 +91,9 @@ class LandingQueues:
             try:
                 await asyncio.to_thread(files.create)
                 if (queue := await asyncio.to_thread(files.load)) is not None:
+                    if not (queue.tree or (queue.batch and queue.batch.test_run)):  # an earlier layout
+                        environment = RalphFiles(files.home).load_environment() or os.environ
+                        queue = replace(queue, tree=_tree(files, environment))
                     self._take_in(files, queue)
             except (Broken, RalphdError) as fault:
                 self._services.trouble(f"landing queue {files.home.name}", str(fault))
@@ -87,9 +104,17 @@ class LandingQueues:
             for worker in self._workers.values():
                 self._group.create_task(worker.run())
             while True:
-                await asyncio.sleep(WATCH_S)
-                for regent in self._roster:
+                self._services.done.clear()
+                for regent in [*self._roster]:
                     await self._propose(regent.account)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._retry_s()):
+                        await self._services.done.wait()
+
+    def _retry_s(self) -> float | None:
+        """Return how soon a branch whose remote was away is proposed again; None for none."""
+        soonest = min((until for _, until in self._seen.values()), default=math.inf)
+        return None if soonest == math.inf else max(soonest - self._services.clock.now(), 1.0)
 
     async def close(self, *, leaves_tests: bool) -> None:
         """End the work under way, for CLOSE_S at most; the next daemon continues."""
@@ -100,17 +125,40 @@ class LandingQueues:
                 )
 
     def views(self) -> list[dict[str, Any]]:
-        return [worker.view() for _, worker in sorted(self._workers.items())]
+        return [self._view(worker) for _, worker in sorted(self._workers.items())]
 
-    async def land(self, name: str, branch: str | None) -> dict[str, Any]:
-        """Have a branch land that a person asks for (M2). Raises UnknownRalph, NotLandable, ConfigFaults."""
+    def _view(self, worker: QueueWorker) -> dict[str, Any]:
+        states = {each.name: each.account.supervision.state for each in self._roster}
+        return worker.view({name for name, state in states.items() if not isinstance(state, SETTLED)})
+
+    def of(self, name: str) -> dict[str, Any] | None:
+        """Return where the last candidate of a ralph stands, as its view shows it."""
+        known = self._roster.find(name)  # an undo without a daemon knows its ralph alone
+        is_active = known is not None and not isinstance(known.account.supervision.state, SETTLED)
+        shown = (landing_of(each.queue, name, is_active=is_active) for each in self._workers.values())
+        return next(filter(None, shown), None)
+
+    async def land(self, name: str, branch: str | None, *, publishes: bool) -> dict[str, Any]:
+        """Have a branch land, or only be pushed, that a person asks for (M1, M2).
+
+        Raises UnknownRalph, NotLandable, ConfigFaults.
+        """
         account = self._roster.get(name).account
         async with self._admitting:
             wanted = await self._read(account, branch)
-            return await self._admit(wanted, waits_for="")
+            if publishes and not wanted.queue.target.url:
+                raise NotLandable(f"{name} cannot be pushed", why=_no_remote(wanted.queue))
+            on = wanted.candidate.name
+            if publishes and branch is None and on != f"ralph/{name}":  # HEAD is what a run writes
+                mend = f"ralphctl land {name} --pr --branch {on}"
+                raise NotLandable(f"{name} works on {on}, not on ralph/{name}", mend=mend)
+            return await self._admit(wanted, publishes=publishes)
 
     async def undo(self, name: str, number: int | None) -> dict[str, Any]:
-        """Queue the revert of what landed, which is tested like any other (M6). Raises NotLandable."""
+        """Queue the revert of what a ralph landed last, or of a landing, tested like any other (M6).
+
+        Raises NotLandable.
+        """
         account = self._roster.get(name).account
         async with self._admitting:
             wanted = await self._read(account, None, is_undo=True)
@@ -122,26 +170,35 @@ class LandingQueues:
                 for each in landed
                 if each.commit
                 and each.commit not in undone
-                and (number == each.id if number else not each.undoes)
+                and (number == each.id if number else each.ralph == name and not each.undoes)
             ]
             if not known:
-                which = "nothing" if number is None else f"no landing {number}"
-                raise NotLandable(f"{which} landed here that could be undone", mend="ralphctl queue")
+                which = f"nothing of {name}" if number is None else f"no landing {number}"
+                raise NotLandable(f"{which} landed that could be undone", mend="ralphctl queue")
             last = max(known, key=lambda each: each.ended_at or 0.0)
             revert = replace(
                 wanted.candidate, ralph=last.ralph, branch=last.branch, head=last.commit, undoes=last.commit
             )
-            return await self._admit(replace(wanted, candidate=revert), waits_for="")
+            return await self._admit(replace(wanted, candidate=revert))
 
-    async def _admit(self, wanted: Wanted, *, waits_for: str) -> dict[str, Any]:
+    async def _admit(self, wanted: Wanted, *, publishes: bool = False, waits_for: str = "") -> dict[str, Any]:
+        branch = wanted.queue.target.branch
+        if not (publishes or config.Configuration.from_pinned(wanted.queue.pinned).regent.test_command):
+            raise ConfigFaults(
+                f"{branch} has no tests: nothing lands untested",
+                why=f"ralph.toml at {branch} sets no test_command",
+                mend=f"commit [regent] test_command to {branch}, then ralphctl land",
+            )
         worker = self._workers.get(str(wanted.files.home))
         if worker is None:
             worker = self._take_in(wanted.files, wanted.queue)
-        queue, candidate = wanted.queue, wanted.candidate
+        queue, candidate = wanted.queue, replace(wanted.candidate, publishes=publishes)
 
         def decide(current: LandingQueue) -> LandingQueue:
             renewed = replace(
-                current, target=queue.target, work_tree=queue.work_tree, pinned=queue.pinned, green=""
+                current, target=queue.target, work_tree=queue.work_tree, pinned=queue.pinned, green="",
+                tree=queue.tree, inside=queue.inside, port_base=queue.port_base,
+                counts_at=current.counts_at if queue.pinned == current.pinned else "",
             ) if current.is_idle else current  # fmt: skip
             return decisions.admit(renewed, candidate, waits_for=waits_for)
 
@@ -150,7 +207,7 @@ class LandingQueues:
         with suppress(NotDone):
             await asyncio.to_thread(self._keep, worker.queue, new)
         await worker.tell("landing.queued", new, f"{new.id}/queued")
-        return worker.view() | {"number": new.id}
+        return self._view(worker) | {"number": new.id}
 
     def _keep(self, queue: LandingQueue, new: LandingCandidate) -> None:
         keep(Path(queue.work_tree), new.id, new.head, {each.id for each in queue.candidates})
@@ -174,8 +231,7 @@ class LandingQueues:
         try:
             return await asyncio.to_thread(self._wanted, account, branch, is_undo)
         except (NotDone, OSError) as fault:
-            name = account.definition.name
-            raise NotLandable(f"{name} cannot land", why=error_text(fault), mend="ralphctl queue") from fault
+            raise _not_landable(account.definition.name, error_text(fault)) from fault
 
     def _wanted(self, account: "RalphRecord", branch: str | None, is_undo: bool) -> Wanted:
         """Read a candidate, and pin its queue to the target's tip if the queue is idle. Blocks."""
@@ -196,12 +252,14 @@ class LandingQueues:
         if is_undo:
             return Wanted(files, queue, LandingCandidate(0, name, ref or "", head or "", now), "")
         if ref is None or head is None:
-            raise NotDone(f"the branch {branch} does not exist" if branch else "HEAD is detached")
+            missing = f"the branch {branch} does not exist" if branch else "HEAD is detached"
+            raise _not_landable(name, missing)
         if ref == HEADS + queue.target.branch:
-            raise NotDone(f"it works on {queue.target.branch} itself: nothing is to land")
+            raise _not_landable(name, f"it works on {queue.target.branch} itself: nothing is to land")
         tip = TargetBranch(queue.target, Path(queue.work_tree)).read(git, fetches=False).tip
         if merge.is_ancestor(git, head, tip):
-            raise NotDone(f"{queue.target.branch} has all of {ref.removeprefix(HEADS)} already")
+            known = f"{queue.target.branch} has all of {ref.removeprefix(HEADS)} already"
+            raise _not_landable(name, known)
         protect = config.Configuration.from_pinned(queue.pinned).regent.protect
         why = decisions.needs_person(merge.changed_paths(git, tip, head), protect)
         return Wanted(files, queue, LandingCandidate(0, name, ref, head, now), why)
@@ -220,55 +278,64 @@ class LandingQueues:
         own = config.load(None, flags=flags, environ=environment).landing.target
         names = DEFAULT_TARGETS if own == DEFAULT_TARGETS[0] else (own,)
         branch = next((name for name in names if git.commit(HEADS + name)), own)
+        tree = Path((known and known.tree) or _tree(files, environment))
         for _ in range(2):  # its tip may name another branch
             target = find_target(work_tree, branch)
             tip = TargetBranch(target, work_tree, environment=environment).read(git, fetches=True).tip
-            prepare(common, work_tree, files.tree, tip)
-            loaded = config.load(self._place(account, git, files), flags=flags, environ=environment)
+            prepare(common, work_tree, tree, tip, old=files.old_tree)
+            place = self._place(account, git, tree)
+            loaded = config.load(place, flags=flags, environ=environment)
             if loaded.landing.target in (branch, own) or not git.commit(HEADS + loaded.landing.target):
                 break
             branch = loaded.landing.target
-        if not loaded.regent.test_command:
-            raise ConfigFaults(
-                f"{target.branch} has no tests: nothing lands untested",
-                why=f"ralph.toml at {target.branch} {short_sha(tip)} sets no test_command",
-                mend=f"commit [regent] test_command to {target.branch}, then ralphctl land",
-            )
         pinned = loaded.pinned()
         pinned["values"] = {key: value for key, value in pinned["values"].items() if key in PINNED}
-        files.save_environment(environment)
         base = known or LandingQueue(str(common), str(work_tree), Target(branch))
-        return replace(base, work_tree=str(work_tree), target=target, pinned=pinned)
+        taken = [each.queue.port_base for each in self._workers.values()]
+        free = filter(are_free, port_bases(taken, first=QUEUE_PORT))
+        base = replace(base, port_base=base.port_base or next(free, 0), tree=str(tree))
+        files.save_environment({**environment, PORTS_VARIABLE: str(base.port_base)})
+        inside = str(place.relative_to(tree))
+        return replace(base, work_tree=str(work_tree), target=target, pinned=pinned, inside=inside)
 
-    def _place(self, account: "RalphRecord", git: GitRunner, files: LandingFiles) -> Path:
+    def _place(self, account: "RalphRecord", git: GitRunner, tree: Path) -> Path:
         """Return the ralph's directory within the queue's tree; the tree itself where it is not there."""
         directory, top = account.definition.directory.resolve(), git.top.resolve()
-        inside = files.tree / directory.relative_to(top) if directory.is_relative_to(top) else files.tree
-        return inside if inside.is_dir() else files.tree
+        inside = tree / directory.relative_to(top) if directory.is_relative_to(top) else tree
+        return inside if inside.is_dir() else tree
 
     async def _propose(self, account: "RalphRecord") -> None:
         """Queue the branch of a ralph that is done, as its target's configuration says (M2)."""
         name, done_at = account.definition.name, account.facts.finished_at
-        is_done = isinstance(account.supervision.state, Done)
-        if not is_done or self._seen.get(name, 0.0) == done_at:
+        seen_at, until = self._seen.get(name, (0.0, 0.0))
+        now, is_done = self._services.clock.now(), isinstance(account.supervision.state, Done)
+        if not is_done or (seen_at == done_at and now < until):
             return
-        self._seen[name] = done_at
+        self._seen[name] = done_at, math.inf
         refused = {
             each.ralph
             for worker in self._workers.values()
             for each in worker.queue.standing(Standing.REFUSED)
         }
-        if account.configuration.landing.mode == "off" and name not in refused:
-            return
         try:
+            in_tree = (
+                await asyncio.to_thread(claims.worktree_of, self._services.state_directory, name) is not None
+            )
+            mode = _mode(account.configuration, in_tree)
+            if mode == "off" and name not in refused:
+                return
+            if mode == "ask" and in_tree and not account.configuration.regent.test_command:
+                raise NotLandable("nothing lands untested", why="test_command is not set")
             async with self._admitting:
-                await self._propose_branch(await self._read(account, None))
+                await self._propose_branch(await self._read(account, None), in_tree)
         except RalphdError as fault:
             logger.info("not queued to land: %s", fault, extra={"ralph": name})
+            if isinstance(fault.__cause__, NotDone | OSError):
+                self._seen[name] = done_at, now + NETWORK_RETRY_S  # the remote may be back then
         except Exception:  # must not end the daemon
             logger.exception("a bug in the landing queue", extra={"ralph": name})
 
-    async def _propose_branch(self, wanted: Wanted) -> None:
+    async def _propose_branch(self, wanted: Wanted, in_tree: bool) -> None:
         worker, new, again = self._workers.get(str(wanted.files.home)), wanted.candidate, False
         if worker is not None:
             known = [each for each in worker.queue.candidates if each.branch == new.branch]
@@ -276,22 +343,34 @@ class LandingQueues:
                 return
             is_refused = bool(known) and known[-1].standing is Standing.REFUSED
             again = is_refused and not calls_person(known[-1], worker.policy)
-        mode = config.Configuration.from_pinned(wanted.queue.pinned).landing.mode
+        mode = _mode(config.Configuration.from_pinned(wanted.queue.pinned), in_tree)
         if mode == "off" and not again:
             return
-        asks = "" if mode == "auto" or again else f"you decide: ralphctl land {new.ralph}"
-        await self._admit(wanted, waits_for=wanted.needs_person or asks)
+        publishes, asks = mode == "branch" and not again, ""
+        if publishes and not wanted.queue.target.url:
+            publishes, asks = False, _no_remote(wanted.queue)
+        elif publishes and new.name != f"ralph/{new.ralph}":  # HEAD is what a run writes
+            asks = f"it is not ralph/{new.ralph}"
+        elif mode == "ask" and not again:
+            asks = "you decide"
+        wanted = replace(wanted, candidate=replace(new, is_auto=True))
+        await self._admit(wanted, publishes=publishes, waits_for=wanted.needs_person or asks)
 
     # --- ends -------------------------------------------------------------------------------------------
 
-    async def _tell_end(self, worker: QueueWorker, ended: LandingCandidate) -> None:
-        """Publish the end of a candidate; a refused one becomes a task of its ralph, or an alert (M4)."""
-        kind = "landing.landed" if ended.standing is Standing.LANDED else "landing.refused"
-        if ended.standing is Standing.REFUSED:
-            took = not ended.undoes and not calls_person(ended, worker.policy)
-            if not (took and await self._give_task(worker, ended)):
-                await self._alert(worker, ended)
+    async def _tell_end(self, worker: QueueWorker, ended: LandingCandidate) -> bool:
+        """Publish the end of a candidate; a refused one becomes a task of its ralph, or an alert (M4).
+
+        Return whether the ralph has got a task.
+        """
+        is_refused, took = ended.standing is Standing.REFUSED, False
+        if is_refused and not calls_person(ended, worker.policy):
+            took = await self._give_task(worker, ended)
+        if is_refused and not took:
+            await self._alert(worker, ended)
+        kind = _ENDS.get(ended.standing, "landing.queued")
         await worker.tell(kind, ended, f"{ended.id}/ended", tail=ended.tail[-2000:] or None)
+        return took
 
     async def _give_task(self, worker: QueueWorker, ended: LandingCandidate) -> bool:
         """Add a task to the inbox of the built-in loop, once. Return whether somebody has it."""
@@ -317,9 +396,8 @@ class LandingQueues:
         return True
 
     async def _alert(self, worker: QueueWorker, ended: LandingCandidate) -> None:
-        branch = ended.branch.removeprefix(HEADS)
         call = Escalation(
-            f"{branch} does not land on {worker.queue.target.branch}: {ended.why}",
+            landing_event(worker.queue, ended)["message"],
             "nobody works on it until you look at it",
             "ralphctl queue",
             stands=False,
@@ -327,3 +405,50 @@ class LandingQueues:
         with suppress(RalphdError):
             if (regent := self._roster.find(ended.ralph)) is not None:
                 await regent.escalate(call)
+
+    # --- what landed comes to the other branches (M7) ---------------------------------------------------
+
+    async def follow(self, account: "RalphRecord", gate: "Gate", *, tests: bool) -> bool:
+        """Merge what landed into the branch of a ralph's worktree, if it can take it now. Return whether.
+
+        Call between two iterations. With ``tests`` they run after it, for the new baseline.
+        """
+        name, state = account.definition.name, self._services.state_directory
+        try:
+            tree = await asyncio.to_thread(claims.worktree_of, state, name)
+            if tree is None or not account.configuration.worktree.follow or gate.is_open:
+                return False
+            home = LandingFiles.of(state, Path(tree.repository)).home
+            if (worker := self._workers.get(str(home))) is None:
+                return False
+            own_list, directory = worker.configuration.ralph.tasks, account.definition.directory
+            merge = await asyncio.to_thread(planned, tree, directory, worker.queue, own_list)
+            is_red = merge is not None and not merge.move.new
+            if not is_red and (merge or gate.is_unsure):
+                is_red = await gate.follow(merge, tests=tests) is Result.RED
+            if merge and is_red:
+                await self._send(name, merge.with_task)
+            return merge is not None and bool(merge.move.new)
+        except (RalphdError, NotDone, OSError) as why:
+            logger.info("the target is not merged, or no task: %s", why, extra={"ralph": name})
+        except Exception:  # must not cost the loop its answer
+            logger.exception("a bug in ralphd: the target is not merged", extra={"ralph": name})
+        return False
+
+
+def _not_landable(name: str, why: str) -> NotLandable:
+    return NotLandable(f"{name} cannot land", why=why, mend="ralphctl queue")
+
+
+def _tree(files: LandingFiles, environment: Mapping[str, str]) -> str:
+    return str(config.data_home(environment) / "landing" / files.home.name)
+
+
+def _no_remote(queue: LandingQueue) -> str:
+    return f"no remote has {queue.target.branch}: git push -u origin {queue.target.branch}"
+
+
+def _mode(configuration: config.Configuration, in_tree: bool) -> str:
+    """Return ``[landing] mode``; ``ask`` where it is not set and the ralph has a worktree of ours (M1)."""
+    is_unset = configuration.origins.get("landing.mode", DEFAULT) == DEFAULT
+    return "ask" if in_tree and is_unset else configuration.landing.mode

@@ -6,7 +6,7 @@ step under way and continues. One step runs at a time, and the queue changes und
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ralphd import diagnostics
 from ralphd.config.configuration import Configuration
 from ralphd.core.gate.verdict import Result
+from ralphd.core.gate.weakened import TestCheck
 from ralphd.core.landing import step as decisions
 from ralphd.core.landing.model import (
     BatchTested,
@@ -31,13 +32,15 @@ from ralphd.core.landing.model import (
 from ralphd.core.landing.views import landing_event, queue_view
 from ralphd.core.supervision.model import RunId
 from ralphd.core.text import short_sha
-from ralphd.daemon.gate.test_runs import GateTests
+from ralphd.daemon.gate.test_runs import GateTestResult, GateTests, SetupRuns
 from ralphd.daemon.ralph.run_source import RunSource
 from ralphd.git.landing import merge
 from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch
-from ralphd.git.landing.tree import prepare
+from ralphd.git.landing.tree import is_ours, prepare
 from ralphd.git.repo import Repository
+from ralphd.git.rewrite.old_tests import show_in_own_tree
 from ralphd.git.runner import GitRunner, NotDone, error_text
+from ralphd.git.worktrees.include import include
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
@@ -79,7 +82,7 @@ def configured(queue: LandingQueue) -> Configuration:
 class QueueWorker:
     """The queue of one repository. ``tell_end`` has the ralph of an ended candidate take note of it.
 
-    ``busy`` returns the directories in which a run lives.
+    It returns whether the ralph has got a task. ``busy`` returns the directories in which a run lives.
     """
 
     def __init__(
@@ -89,30 +92,31 @@ class QueueWorker:
         services: "Services",
         *,
         busy: Callable[[], set[Path]],
-        tell_end: Callable[["QueueWorker", LandingCandidate], Awaitable[None]],
+        tell_end: Callable[["QueueWorker", LandingCandidate], Awaitable[bool]],
     ) -> None:
         self.files, self.queue = files, queue
         self._services, self._busy, self._tell_end = services, busy, tell_end
         self._source = LandingSource(files.home, services, queue)
-        self._tests = GateTests(self._source, services)
+        self._tests, self._setups = GateTests(self._source, services), SetupRuns(self._source, services)
         self._changing, self._nudged = asyncio.Lock(), asyncio.Event()
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._is_closed = False
-        self._fetch_at = 0.0
+        self._look_at, self._seen = 0.0, tuple[object, ...]()
 
     @property
     def policy(self) -> LandingPolicy:
-        configuration = self._source.configuration
-        return LandingPolicy(configuration.regent.test_retries, configuration.landing.max_landing_tries)
+        regent, landing = self.configuration.regent, self.configuration.landing
+        return LandingPolicy(regent.test_retries, landing.max_landing_tries, regent.protect_tests)
 
     @property
     def configuration(self) -> Configuration:
         """The configuration of the target's tip when the queue began."""
         return self._source.configuration
 
-    def view(self) -> dict[str, Any]:
-        return queue_view(self.queue, self.policy) | {"mode": self.configuration.landing.mode}
+    def view(self, active: Container[str]) -> dict[str, Any]:
+        """Return the queue as the API shows it. ``active`` are the ralphs that run, or will."""
+        return queue_view(self.queue, active) | {"mode": self.configuration.landing.mode}
 
     async def change(self, decide: Callable[[LandingQueue], LandingQueue]) -> None:
         """Make what ``decide`` returns the queue, on disk first. Raises OSError; then nothing has changed."""
@@ -123,7 +127,7 @@ class QueueWorker:
                 if new.pinned != self.queue.pinned:
                     self._source.take(new)
                 self.queue = new
-        self._nudged.set()
+                self._nudged.set()
 
     async def tell(self, kind: str, candidate: LandingCandidate, key: str, **more: object) -> None:
         """Publish an event about a candidate, once."""
@@ -163,7 +167,8 @@ class QueueWorker:
         self._is_closed = True
         if not leaves_tests:
             self._tests.cut()
-        elif self.queue.batch and self.queue.batch.test_run:
+            self._setups.cut()
+        elif self.queue.batch and (self.queue.batch.test_run or self.queue.batch.setup_run):
             return
         await self._at_rest.wait()
 
@@ -171,11 +176,11 @@ class QueueWorker:
         """Take the next step. Return whether there may be another one at once."""
         self._at_rest.clear()
         for ended in [each for each in self.queue.candidates if not each.is_told]:
-            await self._tell_end(self, ended)
+            has_task = await self._tell_end(self, ended)
             diagnostics.reach("landing.told")
-            await self.change(lambda now, id=ended.id: now.with_candidate(  # type: ignore[misc]
-                replace(now.candidate(id), is_told=True)
-            ))  # fmt: skip
+            # one that waits again may be replaced in the meantime
+            told = replace(ended, is_told=True, has_task=has_task)
+            await self.change(lambda now, told=told: now.with_candidate(told))  # type: ignore[misc]
         await self.change(decisions.begin)
         if self.queue.batch is None:
             return await self._look_again()
@@ -197,9 +202,9 @@ class QueueWorker:
     async def _result(self, batch: LandingBatch) -> LandingFact | None:
         """Carry out the step under way. None where the daemon ends before it is done."""
         try:
-            if batch.doing in (Doing.TESTING, Doing.BASELINE):
+            acts = {Doing.MERGING: self._merge, Doing.MOVING: self._move, Doing.PUSHING: self._publish}
+            if (act := acts.get(batch.doing)) is None:
                 return await self._tested(batch)
-            act = self._merge if batch.doing is Doing.MERGING else self._move
             return await asyncio.to_thread(act, batch)
         except (NotDone, OSError) as fault:
             return Hindered(error_text(fault), NETWORK_RETRY_S)
@@ -219,7 +224,7 @@ class QueueWorker:
     def _merge(self, batch: LandingBatch) -> MergeDone:
         git, own_list = self._git(), self._source.configuration.ralph.tasks
         wanted = [
-            merge.ToMerge(each.id, each.branch.removeprefix("refs/heads/"), each.head, each.undoes)
+            merge.ToMerge(each.id, each.name, each.head, each.undoes, each.refused_at)
             for each in map(self.queue.candidate, batch.ids)
         ]
         return merge.merge_batch(git, self._target().read(git, fetches=True), wanted, own_list=own_list)
@@ -227,43 +232,105 @@ class QueueWorker:
     def _move(self, batch: LandingBatch) -> LandingFact:
         return self._target().advance(self._git(), merge.Tip(batch.tip), batch.commit)
 
+    def _publish(self, batch: LandingBatch) -> LandingFact:
+        candidate = self.queue.candidate(batch.ids[0])
+        return self._target().publish(self._git(), candidate.branch, candidate.head)
+
     async def _tested(self, batch: LandingBatch) -> LandingFact | None:
         if not self._source.configuration.regent.test_command:
             return Hindered("test_command is not set: without tests nothing lands")
-        run_id = batch.test_run or await self._new_test_run(batch)
-        ran = await self._tests.run(run_id, self.files.tree)
-        if ran.result is None:
-            await self._note_test_run(None)
-            return None
-        if ran.result is not Result.GREEN and not ran.tail:
-            return BatchTested(ran.result, ran.how)
-        return BatchTested(ran.result, ran.tail)
+        if (run_id := batch.test_run) is None:
+            is_checking, repository = batch.doing is Doing.CHECKING, Path(self.queue.repository)
+            is_there = is_checking and await asyncio.to_thread(is_ours, self._tree, repository)
+            ran = None if is_there else await self._set_up(batch)
+            if ran is not None and ran.result is not Result.GREEN:
+                return await self._ended(ran, f"the setup commands fail ({ran.how})")
+            check = await asyncio.to_thread(self._check, batch) if is_checking else batch.check
+            if is_checking and not check.changed:
+                await self._note(check=check)
+                return BatchTested(Result.GREEN)
+            run_id = await self._new_test_run(batch, check)
+        ran = await self._tests.run(run_id, self._tree)
+        cannot = f"the tests cannot be run ({ran.how})" if ran.result is Result.CANNOT_RUN else ""
+        return await self._ended(ran, cannot)
 
-    async def _new_test_run(self, batch: LandingBatch) -> RunId:
-        """Have the queue's tree hold the commit, and note the run of the tests that is to start there."""
-        work_tree, repository = Path(self.queue.work_tree), Path(self.queue.repository)
-        await asyncio.to_thread(self._git)
-        await asyncio.to_thread(prepare, repository, work_tree, self.files.tree, batch.commit)
+    async def _ended(self, ran: GateTestResult, fault: str) -> BatchTested | None:
+        if ran.result is None:
+            await self._note(setup_run=None, test_run=None)
+            return None
+        return BatchTested(ran.result, ran.tail or ran.how, fault, ran.counts)
+
+    @property
+    def _tree(self) -> Path:
+        return Path(self.queue.tree or self.files.old_tree)
+
+    async def _set_up(self, batch: LandingBatch) -> GateTestResult | None:
+        """Have the queue's tree hold the commit, and run setup there; None: there is none (W3).
+
+        It runs before each run of the tests: what it reads and leaves behind is not known.
+        """
+        if (run_id := batch.setup_run) is None:
+            await asyncio.to_thread(self._prepare, batch.commit)
+            if not self.configuration.ralph.setup.strip():
+                return None
+            run_id = await asyncio.to_thread(self._setups.next_id)
+            await self._note(setup_run=run_id, is_spoiled=True)
+        diagnostics.reach("landing.setup.ordered")
+        tree = self._tree.resolve()
+        inside = (tree / self.queue.inside).resolve()  # a candidate may have made it a link
+        is_inside = inside.is_dir() and inside.is_relative_to(tree)
+        ran = await self._setups.run(run_id, inside if is_inside else tree)
+        diagnostics.reach("landing.setup.done")
+        return ran
+
+    def _prepare(self, commit: str) -> None:
+        """Have the tree hold the commit, with the files of ``.worktreeinclude`` of the main work tree."""
+        self._git()
+        repository, source = Path(self.queue.repository), Path(self.queue.work_tree)
+        old, is_whole = self.files.old_tree, self.queue.is_spoiled
+        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole)
+        if repository.parent == source:  # others are ralphs'
+            include(source, self._tree, renews=True)
+
+    def _check(self, batch: LandingBatch) -> TestCheck:
+        """Show the earlier versions of the test files that the batch changed (A9)."""
+        regent = self.configuration.regent
+        try:
+            shown = show_in_own_tree(
+                GitRunner(self._tree), batch.base, batch.commit, regent.protect, regent.test_command
+            )
+        except NotDone as why:
+            return replace(batch.check, unknown=str(why))
+        return replace(batch.check, changed=shown.changed, gone=shown.gone, hiding=shown.hiding)
+
+    async def _new_test_run(self, batch: LandingBatch, check: TestCheck) -> RunId:
+        """Note the run of the tests that is to start in the queue's tree."""
         run_id = await asyncio.to_thread(self._tests.next_id)
-        await self._note_test_run(run_id)
+        await self._note(test_run=run_id, check=check, is_spoiled=False)
         for each in map(self.queue.candidate, batch.ids):
             key = f"{each.id}/testing/{run_id}"
-            words = f"{each.branch.removeprefix('refs/heads/')} is tested on top of {short_sha(batch.base)}"
+            words = f"{each.name} is tested on top of {short_sha(batch.base)}"
             await self.tell("landing.testing", each, key, message=words, test_run=run_id)
         return run_id
 
-    async def _note_test_run(self, run_id: RunId | None) -> None:
-        await self.change(
-            lambda now: replace(now, batch=replace(now.batch, test_run=run_id)) if now.batch else now
-        )
+    async def _note(self, *, is_spoiled: bool | None = None, **of_batch: Any) -> None:
+        def noted(queue: LandingQueue) -> LandingQueue:
+            spoiled = queue.is_spoiled if is_spoiled is None else is_spoiled
+            return replace(queue, is_spoiled=spoiled, batch=queue.batch and replace(queue.batch, **of_batch))
+
+        await self.change(noted)
 
     async def _look_again(self) -> bool:
-        """Nothing is to be done: move the target where it waits, and see whether what blocks is gone."""
-        now = self._services.clock.now()
-        try:
-            has_followed, tip = await asyncio.to_thread(self._follow, now)
-        except (NotDone, OSError):
+        """Nothing is to be done: move the target where it waits, and see whether what blocks is gone.
+
+        An idle queue starts no process.
+        """
+        if not (self.queue.blocked or decisions.waits_for_checkout(self.queue)):
             return False
+        now, has_followed, tip = self._services.clock.now(), False, self.queue.blocked_at
+        with suppress(NotDone, OSError):
+            if await asyncio.to_thread(self._has_news, now):
+                has_followed, tip = await asyncio.to_thread(self._follow)
         if has_followed:
             await self.change(decisions.followed)
         if not decisions.is_due(self.queue, now, tip):
@@ -271,10 +338,15 @@ class QueueWorker:
         await self.change(decisions.unblocked)
         return bool(self.queue.standing(Standing.QUEUED))
 
-    def _follow(self, now: float) -> tuple[bool, str]:
+    def _has_news(self, now: float) -> bool:
+        """Whether git is worth asking: refs or checkouts have changed, or it was not asked for a while."""
+        seen = () if self.queue.target.url else self._target().signature(Path(self.queue.repository))
+        if seen == self._seen and now < self._look_at:
+            return False
+        self._seen, self._look_at = seen, now + NETWORK_RETRY_S
+        return True
+
+    def _follow(self) -> tuple[bool, str]:
         target, git = self._target(), self._git()
         has_followed = not self.queue.target.url and target.follow(git)
-        fetches = bool(self.queue.blocked) and now >= self._fetch_at
-        if fetches:
-            self._fetch_at = now + NETWORK_RETRY_S
-        return has_followed, target.read(git, fetches=fetches).tip
+        return has_followed, target.read(git, fetches=True).tip

@@ -13,7 +13,7 @@ from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
 from ralphd.errors import RalphdError
 from ralphd.process.activity.probe import RunTree
-from ralphd.process.peer_run import ConnectedProcess, first_ender, run_of
+from ralphd.process.peer_run import Peer, first_ender, run_of
 from ralphd.process.shim import command_line
 from ralphd.store.shared.landing import has_landing_test
 
@@ -38,14 +38,14 @@ class Callers:
         self._roster, self._services, self._users = roster, services, users
         self._refusals = door.RefusalCounter()
 
-    def caller(self, peer: ConnectedProcess) -> Caller:
+    def caller(self, peer: Peer) -> Caller:
         """Return who sent a request, as of now."""
         run_id = run_of(peer.pid, peer.uid, peer.ticks, self._is_known)
         owner = None if run_id is None else self._owner(run_id)
         ralph = None if owner is None else owner.name
         return Caller(peer.pid, peer.uid, run_id, ralph, command_line(peer.pid))
 
-    def is_within(self, peer: ConnectedProcess) -> bool:
+    def is_within(self, peer: Peer) -> bool:
         return self.caller(peer).run_id is not None
 
     def _owner(self, run_id: RunId) -> "Regent | None":

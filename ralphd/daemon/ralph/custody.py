@@ -6,7 +6,7 @@ missing while nothing runs was removed by its owner: it is reported, and nothing
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -101,7 +101,8 @@ class Custody:
                     return
                 self._is_first = vault.taken() is None
                 before = vault.taken()
-                taken = await asyncio.to_thread(self._copy, vault)
+                busy = self._services.busy() if at_start else []
+                taken = await asyncio.to_thread(self._copy, vault, busy)
                 if run_id is not None and before is not None:
                     await self._tell(run_id, await asyncio.to_thread(_lost_upstream, before, taken))
                 self._trouble(None)
@@ -112,10 +113,13 @@ class Custody:
             finally:
                 self._is_first = False
 
-    def _copy(self, vault: Vault) -> Taken:
+    def _copy(self, vault: Vault, busy: Iterable[Path] = ()) -> Taken:
+        """Take a copy. A run in a work tree of ``busy`` may have changed what all of them share."""
+        others = filter(None, (Vault.of(vault.path.parent, each) for each in busy))
+        others_run = any(each.path == vault.path and each.top != vault.top for each in others)
         git = self._account.configuration.git
         with vault.exclusive():
-            taken = vault.take(git.keep, most_bytes=git.vault_max_bytes)
+            taken = vault.take(git.keep, most_bytes=git.vault_max_bytes, others_run=others_run)
         self._notes = () if taken.is_whole else (UNPUSHED if taken.has_unpushed else TOO_LARGE,)
         return taken
 
@@ -177,7 +181,7 @@ class Custody:
             return []
         names, undo = [*dict.fromkeys(each.name for each in restored)], restored[0].undo
         does = "to compare" if undo.startswith("diff ") else "to undo while it is stopped"
-        why = f"the iteration changed what git runs, or where it works; {does}: {undo}"
+        why = f"an iteration changed what git runs, or where it works; {does}: {undo}"
         text = f"restored {_some(names)} of {taken.common}: {why}"
         data = (("files", names), ("undo", undo))
         return [(Announce("file.restored", text, data=data), f"commands/{taken.at}")]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ralphd.agents.streams import EventCounter
 from ralphd.core.explanation import NOT_WATCHED, Explanation
 from ralphd.core.plan import PROMISE_LINES, is_complete, is_promised
+from ralphd.core.quota.model import SKIPPED
 from ralphd.core.sandbox import SandboxChoice
 from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision import model
@@ -100,16 +101,13 @@ class LiveRun:
     ) -> None:
         self.run = run
         self.record = record
+        self.run_id = record.run_id
         self._account = account
         self._reports = 0
         self._supervised = account.policy.supervised
         self.watching = StallMonitor(self._subject(log, clock, post), clock)
         is_built_in = account.in_force.definition.runs_own_loop  # it reads its agents by itself
         self.output = OutputCounter(log, record.run_id, is_on=not is_built_in)
-
-    @property
-    def run_id(self) -> model.RunId:
-        return self.record.run_id
 
     def _subject(self, log: RalphLog, clock: Clock, post: Post) -> Subject:
         directory, run_id = self._account.definition.directory, self.run_id
@@ -184,10 +182,14 @@ def _variables(account: "RalphRecord", services: "Services", directory: RunDirec
         "PYTHONUNBUFFERED": "1",
         "GIT_CONFIG_PARAMETERS": run_setting(own),
     }
-    began_at = account.supervision.tally.began_at
-    if account.definition.runs_own_loop and began_at is not None:
+    if not account.definition.runs_own_loop:
+        return variables
+    state, began_at = account.supervision.state, account.supervision.tally.began_at
+    if began_at is not None:
         variables["RALPH_BEGAN_AT"] = rfc3339(began_at)  # limits count from there, over all its runs
-    return variables
+    skips = isinstance(state, model.Starting) and state.skips
+    queued_at = services.begun[account.definition.name][1].queued_at  # its turn in the queue of its account
+    return variables | {"RALPH_QUEUED_AT": SKIPPED if skips else rfc3339(queued_at)}
 
 
 # The end of a run as the core wants to know it: what its record, its log, its directory and git tell.

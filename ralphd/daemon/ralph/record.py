@@ -95,6 +95,7 @@ class RalphRecord(RunSource):
         services: Services,
     ) -> None:
         self.files = files
+        self.history = history
         self.records = Journal(files, history, services, definition.name)
         self.telling = Announcer(files, self.records, services)
         self.definition = definition
@@ -110,10 +111,6 @@ class RalphRecord(RunSource):
         self._stale = False
         # One write at a time: a periodic save must never overwrite a newer transition.
         self._writing = asyncio.Lock()
-
-    @property
-    def history(self) -> History:
-        return self.records.history
 
     @property
     def supervision(self) -> model.Supervision:

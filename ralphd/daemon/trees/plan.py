@@ -2,14 +2,13 @@
 
 import hashlib
 import os
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd import wire
-from ralphd.config.configuration import home_of, load
+from ralphd.config.configuration import data_home, load
 from ralphd.config.values import fit_name
 from ralphd.core.worktrees import rules
 from ralphd.core.worktrees.rules import Worktree, WorktreeFacts, Worktrees
@@ -18,6 +17,7 @@ from ralphd.errors import BadName, NameTaken, UsageError, WrongState
 from ralphd.git.runner import NotDone
 from ralphd.git.worktrees import worktree as worktrees
 from ralphd.git.worktrees.worktree import WorktreeSource
+from ralphd.process.machine import are_free
 from ralphd.store.shared import claims
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class WorktreePlanner:
     roster: "Roster"
     services: "Services"
 
-    def wanted(self, order: WorktreeOrder) -> list[Worktree]:
+    def wanted(self, order: WorktreeOrder, measured: Mapping[str, WorktreeFacts]) -> list[Worktree]:
         """Return the records of the worktrees to be made. Raise RalphdError; changes nothing."""
         asked = order.registration
         directory, environ = Path(asked.directory), asked.environment
@@ -63,7 +63,8 @@ class WorktreePlanner:
         if order.branch is not None and order.count > 1:
             raise UsageError("--branch is for one worktree", mend="leave out --branch, or --count")
         living = {regent.name for regent in self.roster.busy()}
-        facts = {each.name: facts_of(each) for each in known.values() if each.name not in names}
+        others = [each for each in known.values() if each.name not in names]
+        facts = {each.name: measured.get(each.name) or facts_of(each) for each in others}
         resting = [name for name in facts if name not in living]
         if full := rules.over_limit(facts, configuration.worktree.max_total_bytes, resting):
             mend = "ralphctl trees, then ralphctl trees rm NAME"
@@ -75,6 +76,11 @@ class WorktreePlanner:
                 tasks=order.tasks, shares=order.count > 1, starts=order.registration.start,
             )  # fmt: skip
         return [trees[each] for each in names]
+
+    def facts(self) -> dict[str, WorktreeFacts]:
+        """Return what is known of each worktree, by name."""
+        known = claims.load_worktrees(self.services.state_directory)
+        return {name: facts_of(tree) for name, tree in known.items()}
 
     def _free(self, name: str, known: Worktrees, source: WorktreeSource) -> str:
         """Return a name that no ralph has; one whose worktree was begun here is continued."""
@@ -103,12 +109,12 @@ class WorktreePlanner:
         common = str(source.common)
         digest = hashlib.sha256(os.fsencode(common)).hexdigest()[:8]
         folder = rules.folder_of(fit_name(source.name), common, digest, known.values())
-        path = _home(order.registration.environment) / folder / name
+        path = data_home(order.registration.environment) / "trees" / folder / name
         branch = order.branch or f"ralph/{name}"
         return Worktree(
             name, str(path), common, str(source.top), branch, source.start,
             made_at=self.services.clock.now(),
-            port_base=next(filter(_are_free, rules.port_bases(known.values())), 0),
+            port_base=next(filter(are_free, rules.port_bases(tree.port_base for tree in known.values())), 0),
             target=source.branch,
             inside="" if source.inside == "." else source.inside,
             has_branch=worktrees.has_branch(source, branch, order.start, path),
@@ -121,20 +127,3 @@ def facts_of(tree: Worktree) -> WorktreeFacts:
         return worktrees.facts_of(tree)
     except (NotDone, OSError) as fault:
         return WorktreeFacts((Path(tree.path) / ".git").exists(), doing=f"not known: {fault}")
-
-
-def _home(environ: Mapping[str, str]) -> Path:
-    data = Path(environ.get("XDG_DATA_HOME", ""))
-    data = data if data.is_absolute() else home_of(environ) / ".local" / "share"
-    return data.resolve() / "ralphd" / "trees"
-
-
-def _are_free(base: int) -> bool:
-    """Return whether nothing listens on the 100 ports from ``base`` on."""
-    for port in range(base, base + rules.PORTS):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                return False
-    return True

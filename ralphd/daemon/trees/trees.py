@@ -17,8 +17,15 @@ from ralphd.config.specs import GitSpec
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision.model import SETTLED, RunId
 from ralphd.core.time import rfc3339
-from ralphd.core.worktrees.rules import PORTS, Worktree, WorktreeFacts, why_kept
-from ralphd.daemon.gate.test_runs import GateTests
+from ralphd.core.worktrees.rules import (
+    PORTS,
+    PORTS_VARIABLE,
+    Worktree,
+    WorktreeFacts,
+    over_limit,
+    why_kept,
+)
+from ralphd.daemon.gate.test_runs import SetupRuns
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder, WorktreePlanner, facts_of
 from ralphd.diagnostics import reach
@@ -41,18 +48,9 @@ if TYPE_CHECKING:
     from ralphd.daemon.regent import Regent
     from ralphd.daemon.services import Services
 
-PORTS_VARIABLE: Final = "RALPH_PORT_BASE"
+MEASURE_EVERY_S: Final = 60.0
+MEASURE_WAIT_S: Final = 5.0
 _TAIL_LINES: Final = 10
-
-
-class SetupRuns(GateTests):
-    """Runs ``[ralph] setup`` as the gate runs the tests: through a shim, logged, with a time limit (W3)."""
-
-    def __init__(self, account: Any, services: "Services") -> None:
-        super().__init__(account, services, home=account.files.home / "setup")
-
-    def _command(self) -> str:
-        return self._account.configuration.ralph.setup
 
 
 @dataclass(slots=True)
@@ -65,6 +63,9 @@ class Trees:
     begin: "Callable[[Regent, bool | None], Awaitable[None]]"
     _alone: asyncio.Lock = field(default_factory=asyncio.Lock)
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
+    _measure_at: float = 0.0
+    _measuring: "asyncio.Task[None] | None" = None
+    _measured: dict[str, WorktreeFacts] = field(default_factory=dict)
 
     @property
     def _planner(self) -> WorktreePlanner:
@@ -84,7 +85,8 @@ class Trees:
         made: list[Worktree] = []
         async with self._alone:
             try:
-                wanted = await asyncio.to_thread(self._planner.wanted, order)
+                await asyncio.wait([self._sizes()])
+                wanted = await asyncio.to_thread(self._planner.wanted, order, self._measured)
                 for tree in wanted:
                     made.append(tree)
                     await self._make(tree, order.registration)
@@ -127,7 +129,7 @@ class Trees:
         claims.save_worktree(self._state, tree)
         reach("worktree.recorded")
         worktrees.make(tree)
-        copied, left_out = include.include(tree)
+        copied, left_out = include.include(Path(tree.source), Path(tree.path))
         reach("worktree.made")
         if not _directory(tree).is_dir():
             raise UsageError(
@@ -136,7 +138,8 @@ class Trees:
             )
         last = tree.port_base + PORTS - 1
         notes = [f"worktree {tree.path}, branch {tree.branch}; ports {tree.port_base} to {last}"]
-        notes += [f"{len(copied)} files copied by {include.INCLUDE}"] if copied else []
+        files = f"{len(copied)} file{'s' * (len(copied) > 1)}"
+        notes += [f"{files} copied by {include.INCLUDE}"] if copied else []
         return notes + ([include.in_words(left_out)] if left_out else [])
 
     async def _note(self, tree: Worktree, **changes: Any) -> Worktree:
@@ -164,6 +167,30 @@ class Trees:
         await self.prepare(regent)
         await self.begin(regent, resume)
 
+    # --- disk -----------------------------------------------------------------------------------------
+
+    async def no_room(self, name: str, most_bytes: int) -> str:
+        """Return why the start of a ralph in a worktree has to wait; else nothing (W6).
+
+        All are measured at most once a minute. A start waits MEASURE_WAIT_S for that; then the last figures
+        count.
+        """
+        if await asyncio.to_thread(claims.worktree_of, self._state, name) is None:
+            return ""
+        await asyncio.wait([self._sizes()], timeout=MEASURE_WAIT_S)
+        busy = {each.name for each in self.roster if not isinstance(each.account.supervision.state, SETTLED)}
+        return over_limit(self._measured, most_bytes, self._measured.keys() - busy)
+
+    def _sizes(self) -> "asyncio.Task[None]":
+        now = asyncio.get_running_loop().time()
+        if self._measuring is None or (self._measuring.done() and now >= self._measure_at):
+            self._measure_at = now + MEASURE_EVERY_S
+            self._measuring = asyncio.create_task(self._measure())
+        return self._measuring
+
+    async def _measure(self) -> None:
+        self._measured = await asyncio.to_thread(self._planner.facts)
+
     # --- start again ----------------------------------------------------------------------------------
 
     async def restore(self, name: str) -> None:
@@ -174,7 +201,7 @@ class Trees:
         try:
             async with self._alone:
                 await asyncio.to_thread(worktrees.make, tree)
-                await asyncio.to_thread(include.include, tree)
+                await asyncio.to_thread(include.include, Path(tree.source), Path(tree.path))
         except (NotDone, OSError) as fault:
             raise worktrees.not_made(fault, name) from fault
         await self._note(tree, stage="preparing", setup_run="")
@@ -275,6 +302,7 @@ class Trees:
             self.services.forget(name)
         await asyncio.to_thread(claims.release_claims, self._state, name, landed=not ref)
         await asyncio.to_thread(claims.drop_worktree, self._state, name)
+        self._measuring = None
         return {"name": name, "path": tree.path, "branch": tree.branch, "kept_as": ref or None}
 
     def _removed(self, tree: Worktree, keep: bool) -> str:

@@ -7,10 +7,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from ralphd.core.landing.model import Merged, MergeDone
-from ralphd.core.landing.task_lists import is_task_list, merged_list
+from ralphd.core.landing.task_lists import is_task_list, merged_list, with_ticks
+from ralphd.core.plan import HEADED_LISTS, LISTS
 from ralphd.core.text import short_sha
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.revert import make_reverts
@@ -28,12 +30,16 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToMerge:
-    """A candidate: the commit ``head``, or with ``undoes`` the revert of that commit."""
+    """A candidate: the commit ``head``, or with ``undoes`` the revert of that commit.
+
+    ``refused_at`` is what it was merged onto when it conflicted last.
+    """
 
     id: int
     name: str
     head: str
     undoes: str = ""
+    refused_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +59,14 @@ def merge_batch(git: GitRunner, tip: Tip, wanted: Sequence[ToMerge], *, own_list
     base = _base(git, tip, own_list)
     head, merged = base, list[Merged]()
     conflicts: dict[int, str] = {}
-    present: list[int] = []
+    present, resolved = list[int](), list[int]()
     for each in wanted:
         if not each.undoes and git.commit(each.head) is None:
             conflicts[each.id] = f"the commit {short_sha(each.head)} is not in the repository any more"
         elif not each.undoes and is_ancestor(git, each.head, base):
             present.append(each.id)
+        elif not each.undoes and is_ancestor(git, each.head, head):
+            pass  # another one of the batch brings it; then it is present, or is tested alone
         else:
             try:
                 head = _with(git, head, each, own_list)
@@ -66,9 +74,16 @@ def merge_batch(git: GitRunner, tip: Tip, wanted: Sequence[ToMerge], *, own_list
             except Conflict as why:
                 if head == base or not _goes_alone(git, base, each, own_list):
                     conflicts[each.id] = str(why)
+                    if each.refused_at and is_ancestor(git, each.refused_at, each.head):
+                        resolved.append(each.id)
     if merged:
         git.update_refs(f"update {KEPT_REFS}batch {head}")
-    return MergeDone(tip.tip, base, tuple(merged), conflicts, tuple(present))
+    return MergeDone(tip.tip, base, tuple(merged), conflicts, tuple(present), tuple(resolved))
+
+
+def merge_into(git: GitRunner, head: str, name: str, tip: str, own_list: str) -> str:
+    """Return a merge of ``tip``, the branch ``name``, into ``head`` (M7). Raises Conflict, NotDone."""
+    return _merge_commit(git, _merged_tree(git, head, tip, own_list), name, head, tip)
 
 
 def is_ancestor(git: GitRunner, older: str, newer: str) -> bool:
@@ -80,8 +95,13 @@ def is_ancestor(git: GitRunner, older: str, newer: str) -> bool:
 
 
 def changed_paths(git: GitRunner, tip: str, head: str) -> tuple[str, ...]:
-    """Return what a candidate changes since it left the target. Raises NotDone."""
-    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", "--merge-base", tip, head)
+    """Return what a candidate changes since it left the target. Raises NotDone.
+
+    Branches that were merged crosswise have several merge bases: then it is what the merge changes.
+    """
+    base, *more = git.text("merge-base", "--all", tip, head).split()
+    old, new = (tip, _merge(git, tip, head)[0]) if more else (base, head)
+    words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
     return tuple(os.fsdecode(name) for name in git.output(*words).split(b"\0") if name)
 
 
@@ -111,20 +131,45 @@ def _with(git: GitRunner, head: str, each: ToMerge, own_list: str) -> str:
             return make_reverts(git, (each.undoes,), head)
         except NotDone as why:
             raise Conflict(str(why)) from why
-    tree = _merged_tree(git, head, each.head, own_list)
-    return git.commit_tree(tree, f"Merge branch '{each.name}'\n", head, each.head)
+    tree = _ticked(git, _merged_tree(git, head, each.head, own_list), head, own_list)
+    return _merge_commit(git, tree, each.name, head, each.head)
+
+
+def _merge_commit(git: GitRunner, tree: str, name: str, head: str, other: str) -> str:
+    return git.commit_tree(tree, f"Merge branch '{name}'\n", head, other)
+
+
+def _ticked(git: GitRunner, tree: str, head: str, own_list: str) -> str:
+    """Return the tree with every tick of ``head``: no branch opens a task that is done on the target (M2).
+
+    An agent that merges the target may take its own, older side of the list.
+    """
+    paths = [name for name in (*LISTS, *HEADED_LISTS, own_list) if is_task_list(name, own_list)]
+    blobs = {}
+    fields = git.output("diff-tree", "-r", "-z", head, tree, "--", *paths).split(b"\0")[:-1]
+    for about, path in zip(fields[::2], fields[1::2], strict=True):
+        old_mode, new_mode, *shas, _ = about.lstrip(b":").decode().split(" ")
+        if old_mode == new_mode == _MODE.decode() and (texts := _texts(git, shas)):
+            text = with_ticks(texts[1], texts[0])
+            if text != texts[1]:
+                blobs[path] = git.text("hash-object", "-w", "--stdin", given=text.encode())
+    return _with_blobs(git, tree, blobs) if blobs else tree
 
 
 def _merged_tree(git: GitRunner, ours: str, theirs: str, own_list: str) -> str:
+    tree, entries = _merge(git, ours, theirs)
+    return _with_lists(git, tree, _stages(entries), own_list) if entries else tree
+
+
+def _merge(git: GitRunner, ours: str, theirs: str) -> tuple[str, list[bytes]]:
+    """Return the tree of a merge, and the entries of what conflicts in it. Raises NotDone."""
     words = ("merge-tree", "--write-tree", "-z", "--no-messages", ours, theirs)
     code, output = git.run(*words)
     tree, *entries = output.split(b"\0")
     name = tree.decode(errors="replace").strip()
-    if code == 0 and FULL_SHA.fullmatch(name):
-        return name
-    if code != 1 or not FULL_SHA.fullmatch(name):
+    if code not in (0, 1) or not FULL_SHA.fullmatch(name):
         raise NotDone(f"git merge-tree ended with {code} (git 2.38 is needed)")
-    return _with_lists(git, name, _stages(entries), own_list)
+    return name, entries if code else []
 
 
 def _stages(entries: Sequence[bytes]) -> dict[bytes, dict[int, tuple[bytes, str]]]:
@@ -144,7 +189,11 @@ def _with_lists(
     blobs = {path: _merged_blob(git, each) for path, each in sides.items() if _is_list(path, each, own_list)}
     if left := [path for path in sides if not blobs.get(path)]:
         raise Conflict(f"conflict in {name_list(left)}")
-    index = git.repository.common / f"{_INDEX}{os.getpid()}"
+    return _with_blobs(git, tree, blobs)
+
+
+def _with_blobs(git: GitRunner, tree: str, blobs: Mapping[bytes, str | None]) -> str:
+    index = git.repository.common / f"{_INDEX}{os.getpid()}.{token_hex(4)}"
     env = {"GIT_INDEX_FILE": str(index)}
     try:
         git.output("read-tree", tree, env=env)
@@ -168,11 +217,15 @@ def _is_list(path: bytes, sides: Mapping[int, tuple[bytes, str]], own_list: str)
 
 
 def _merged_blob(git: GitRunner, sides: Mapping[int, tuple[bytes, str]]) -> str | None:
+    texts = _texts(git, [sides[stage][1] for stage in (1, 2, 3)])
+    merged = merged_list(*texts) if texts else None
+    return None if merged is None else git.text("hash-object", "-w", "--stdin", given=merged.encode())
+
+
+def _texts(git: GitRunner, shas: Sequence[str]) -> list[str] | None:
+    """Return the texts of blobs; None where one is too large, or no text."""
     try:
-        texts = [git.output("cat-file", "blob", sides[stage][1])[:LIST_BYTES].decode() for stage in (1, 2, 3)]
+        texts = [git.output("cat-file", "blob", sha)[:LIST_BYTES].decode() for sha in shas]
     except UnicodeDecodeError:
         return None
-    if any(len(text.encode()) >= LIST_BYTES for text in texts):
-        return None
-    merged = merged_list(*texts)
-    return None if merged is None else git.text("hash-object", "-w", "--stdin", given=merged.encode())
+    return None if any(len(text.encode()) >= LIST_BYTES for text in texts) else texts

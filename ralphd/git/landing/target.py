@@ -14,12 +14,20 @@ from typing import Final
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut
-from ralphd.core.landing.model import Hindered, LandingFact, Target, TargetMoved, TargetTaken
+from ralphd.core.landing.model import (
+    BranchPushed,
+    Hindered,
+    LandingFact,
+    Target,
+    TargetMoved,
+    TargetTaken,
+)
 from ralphd.core.text import short_sha
 from ralphd.git import remote
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import uncommitted
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
+from ralphd.git.repo import trace
 from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move
 from ralphd.git.runner import GitRunner, NotDone
 from ralphd.plain_files import open_plain
@@ -28,6 +36,8 @@ LANDED: Final = "refs/heads/ralph/landed"
 _FETCHED: Final = f"{KEPT_REFS}remote"
 _LOCAL_URL: Final = re.compile(r"[^/:]+:|[a-z+.-]+://")
 NETWORK_RETRY_S: Final = 60.0
+REJECTED_RETRY_S: Final = 3600.0
+"""Each further try costs a test run, and the remote has refused."""
 REASON: Final = "ralph: landed"
 
 
@@ -68,6 +78,9 @@ class TargetBranch:
 
     def advance(self, git: GitRunner, old: Tip, new: str) -> LandingFact:
         """Move the target from ``old`` to ``new``, unless that was done. Raises NotDone."""
+        for place in self._checkouts(git):
+            if place not in self.busy:
+                carry_out(place, lambda _: "")  # rolls back what a killed daemon began; needs no remote
         if not is_ancestor(git, old.tip, new):
             return Hindered(f"{short_sha(new)} does not contain {short_sha(old.tip)}")
         current = self.read(git, fetches=True)
@@ -105,7 +118,18 @@ class TargetBranch:
         again = self.read(git, fetches=True)
         if is_ancestor(git, new, again.tip):
             return self._moved(git, again, new)
-        return TargetTaken() if again.tip != current.tip else Hindered(f"not pushed: {why}", NETWORK_RETRY_S)
+        retry_s = REJECTED_RETRY_S if remote.is_rejection(why) else NETWORK_RETRY_S
+        return TargetTaken() if again.tip != current.tip else Hindered(f"not pushed: {why}", retry_s)
+
+    def publish(self, git: GitRunner, branch: str, head: str) -> LandingFact:
+        """Push a commit to the remote's branch of that name, which only moves forward (M1)."""
+        if git.commit(head) is None:
+            return BranchPushed(f"the commit {short_sha(head)} is not in the repository any more")
+        words = ("--", self.target.url, f"{head}:{branch}")
+        why = remote.push_commit(self.work_tree, *words, outside=self.environment)
+        if why and not remote.is_rejection(why):
+            return Hindered(f"not pushed: {why}", NETWORK_RETRY_S)
+        return BranchPushed(why)
 
     def _follow_remote(self, git: GitRunner, tip: str) -> None:
         """Have the local branches follow the remote's where nobody's work changes."""
@@ -117,11 +141,19 @@ class TargetBranch:
         if local is not None and local != tip and is_ancestor(git, local, tip):
             self.move_local(git, local, tip)
 
+    def signature(self, common: Path) -> tuple[object, ...]:
+        """Return what differs once a ref or the index of a checkout has changed; costs a few stats."""
+        names = (self._ref, LANDED, "packed-refs", "reftable/tables.list", "index")
+        return tuple(map(trace, (*(common / name for name in names), *common.glob("worktrees/*/index"))))
+
     def follow(self, git: GitRunner) -> bool:
-        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3)."""
+        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3).
+
+        Return whether nothing waits there any more.
+        """
         tip = self.read(git, fetches=False)
         if not tip.landed:
-            return False
+            return True
         if not is_ancestor(git, tip.landed, tip.tip) and (
             not is_ancestor(git, tip.tip, tip.landed) or self.move_local(git, tip.tip, tip.landed)
         ):

@@ -1,7 +1,7 @@
 """What a queue has in the repository: its own work tree, where the tests run (M2), and refs against gc.
 
-The work tree is a linked one, below the state directory, with a detached HEAD, locked against the clean-up
-of other tools (W2). What tests leave in it is removed before the next run, but for ignored files: caches and
+The work tree is a linked one, in the data directory, with a detached HEAD, locked against the clean-up of
+other tools (W2). What tests leave in it is removed before the next run, but for ignored files: caches and
 installed packages.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.git.landing.merge import KEPT_REFS
-from ralphd.git.repo import Repository
 from ralphd.git.rewrite.move_branch import refuse_filtered
 from ralphd.git.runner import GitRunner, NotDone
 
@@ -19,10 +18,25 @@ LIMIT_S: Final = 600.0
 REASON: Final = "ralphd: the landing queue"
 
 
-def prepare(repository: Path, work_tree: Path, tree: Path, commit: str) -> None:
-    """Have ``tree`` hold exactly ``commit``; make it if it is not there. Blocks. Raises NotDone, OSError."""
+def prepare(
+    repository: Path,
+    work_tree: Path,
+    tree: Path,
+    commit: str,
+    *,
+    old: Path | None = None,
+    is_whole: bool = False,
+) -> None:
+    """Have ``tree`` hold exactly ``commit``; make it, and remove ``old``, if it is not there.
+
+    ``is_whole``: without ignored files. Blocks. Raises NotDone, OSError.
+    """
     if not is_ours(tree, repository):
-        _make(work_tree, tree, commit)
+        for each in filter(None, (old, tree)):
+            _remove(work_tree, each)
+        tree.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        words = ("worktree", "add", "--detach", "--no-checkout", "--lock", "--reason", REASON)
+        GitRunner(work_tree, limit_s=LIMIT_S).output(*words, str(tree), commit)
         if not is_ours(tree, repository):
             raise NotDone(f"{tree} is not a work tree of {repository}")
     git = GitRunner(tree, limit_s=LIMIT_S)
@@ -35,24 +49,24 @@ def prepare(repository: Path, work_tree: Path, tree: Path, commit: str) -> None:
     )  # of a git that was killed; nobody else works here
     git.output("read-tree", "--reset", "-u", commit)
     git.output("update-ref", "--no-deref", "-m", "ralph: tested", "HEAD", commit, env=git.identity)
-    git.output("clean", "-ffdq")
+    git.output("clean", "-ffdqx" if is_whole else "-ffdq")
 
 
 def is_ours(tree: Path, repository: Path) -> bool:
     """Whether ``tree`` itself is a linked work tree of this repository, and not a directory below another."""
-    known = Repository.find(tree) if (tree / ".git").is_file() else None
-    return (
-        known is not None and known.top == tree.resolve() and known.common.resolve() == repository.resolve()
-    )
+    try:
+        git = GitRunner(tree)
+        is_whole = (tree / ".git").is_file() and git.top == tree.resolve()
+        return is_whole and git.repository.common.resolve() == repository.resolve()
+    except NotDone:
+        return False
 
 
-def _make(work_tree: Path, tree: Path, commit: str) -> None:
+def _remove(work_tree: Path, tree: Path) -> None:
     git = GitRunner(work_tree, limit_s=LIMIT_S)
     shutil.rmtree(tree, ignore_errors=True)  # only this module writes there
     git.run("worktree", "unlock", str(tree))
     git.run("worktree", "prune")
-    words = ("worktree", "add", "--detach", "--no-checkout", "--lock", "--reason", REASON)
-    git.output(*words, str(tree), commit)
 
 
 def keep(work_tree: Path, id: int, head: str, known: Collection[int]) -> None:

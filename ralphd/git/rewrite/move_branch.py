@@ -42,8 +42,6 @@ from ralphd.git.tree_diff import TreeChange
 
 HEADS: Final = "refs/heads/"
 _ATTEMPTS: Final = 3
-LEFT: Final = "refs/ralph/left/"
-"""Where refs keep what is taken off a branch or out of the work tree."""
 _JOURNAL: Final = "journal"
 Done: TypeAlias = CarriedOut | Refused | Moved
 _SUBMODULE_BRANCH: Final = "refs/ralph/branch"
@@ -173,7 +171,10 @@ def move(git: GitRunner, to: Move) -> None:
         diagnostics.reach("guard.move.branch")
     except NotDone as why:
         git.allow_rollback(why)
-        _roll_back(git, paths, without)
+        # Somebody else's commit or merge moved HEAD: what it changed is in the files already, and stays.
+        head = git.commit("HEAD") or to.old
+        theirs = {each.path for each in tree_diff.changes(git, to.old, head)}
+        _roll_back(git, [each for each in paths if each.path not in theirs], without)
         _forget_journal(git)
         raise
     _forget_journal(git)

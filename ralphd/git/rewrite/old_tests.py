@@ -54,17 +54,10 @@ def show_old(
     are green with them, where no test file differs.
     """
     shown: list[Shown] = []
-    scripts = script_files(command)
-
-    def is_test(path: str) -> bool:
-        return path not in scripts and is_protected(path, patterns)
 
     def act(git: GitRunner) -> str:
         head, ref, saved = stash.load(git, label)
-        old_tests = list(_changed(git, before, head, is_test))
-        if scripts:
-            trusted = start if start and git.commit(start) else before
-            old_tests += _changed(git, trusted, head, scripts.__contains__)
+        old_tests = _old_tests(git, before, head, patterns, command, start=start)
         hiding = hiding_runner(command, _added(git, before, head))
         if not old_tests:
             shown.extend([Shown((), (), hiding)] if hiding else ())
@@ -82,14 +75,42 @@ def show_old(
             mode = modes.get(each.path, 0o755 if each.old.mode == _FILE_MODES[1] else 0o644)
             file_snapshots.write_file(git, each.path, PathKind.FILE, mode, data)
             diagnostics.reach("guard.old_tests.file")
-        names = tuple(readable(each.path) for each in old_tests)
-        shown.append(Shown(names, _gone(git, old_tests), hiding))
+        shown.append(_shown(git, old_tests, hiding))
         return head
 
     done = carry_out(directory, act)
     if not isinstance(done, CarriedOut):
         return done
     return shown[0] if shown else Ran(Result.GREEN)
+
+
+def show_in_own_tree(git: GitRunner, before: str, head: str, patterns: Sequence[str], command: str) -> Shown:
+    """Show the earlier versions in a work tree at ``head`` that holds nobody's work. Raises NotDone."""
+    old_tests = _old_tests(git, before, head, patterns, command)
+    if old_tests:
+        lines = [f"{each.old.mode} {each.old.sha}\t".encode() + each.path for each in old_tests]
+        git.output("update-index", "-z", "--index-info", given=lines)
+        git.output("checkout-index", "-f", "-z", "--stdin", given=[each.path for each in old_tests])
+    return _shown(git, old_tests, hiding_runner(command, _added(git, before, head)))
+
+
+def _shown(git: GitRunner, old_tests: Sequence[OldTest], hiding: tuple[str, ...]) -> Shown:
+    return Shown(tuple(readable(each.path) for each in old_tests), _gone(git, old_tests), hiding)
+
+
+def _old_tests(
+    git: GitRunner, before: str, head: str, patterns: Sequence[str], command: str, *, start: str = ""
+) -> list[OldTest]:
+    scripts = script_files(command)
+
+    def is_test(path: str) -> bool:
+        return path not in scripts and is_protected(path, patterns)
+
+    old_tests = list(_changed(git, before, head, is_test))
+    if scripts:
+        trusted = start if start and git.commit(start) else before
+        old_tests += _changed(git, trusted, head, scripts.__contains__)
+    return old_tests
 
 
 def _added(git: GitRunner, before: str, head: str) -> list[str]:

@@ -20,13 +20,13 @@ from typing import Final
 
 from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, decide, to_reapply
-from ralphd.core.gate.verdict import Position
+from ralphd.core.gate.verdict import LEFT, Position
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
 from ralphd.git.rewrite import move_branch
-from ralphd.git.rewrite.move_branch import HEADS, LEFT, Done, Move, branch_and_head, carry_out, move
+from ralphd.git.rewrite.move_branch import HEADS, Done, Move, branch_and_head, carry_out, move
 from ralphd.git.rewrite.revert import KEPT, merge_trees
 from ralphd.git.rewrite.stash import ASIDE
 from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
@@ -154,6 +154,11 @@ def _restore(
     return RewriteResult(RewriteAction.REPAIR, short_name, facts.lost, reapplied, conflicts, ref)
 
 
+def left_refs(label: str) -> tuple[str, str]:
+    """Return the refs of a label: what its branch left, and where it was moved to."""
+    return f"{LEFT}{ref_name(label)}/rewritten", REPAIRED + ref_name(label)
+
+
 def undone_ref(label: str) -> str:
     """Return the ref that keeps the branch as it was before its repair was undone."""
     return UNDONE + ref_name(label)
@@ -173,9 +178,9 @@ def take_back(directory: Path, label: str, branch: str) -> Done:
         left, repaired = git.ref(f"{LEFT}{name}/rewritten"), git.ref(REPAIRED + name)
         if left is None or repaired is None:
             raise NotDone(f"{LEFT}{name}/rewritten is not there: the refs of old repairs are removed")
+        if git.ref(UNDONE + name) is not None and _has(git, tip, left):
+            return tip
         if not _has(git, tip, repaired):
-            if git.ref(UNDONE + name) is not None and _has(git, tip, left):
-                return tip
             raise NotDone(f"branch {branch} does not have the restored commits any more")
         later = _listed(git, tip, repaired)
         if any(len(each.parents) > 1 for each in later):

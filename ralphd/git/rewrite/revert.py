@@ -84,8 +84,11 @@ def revert(directory: Path, commits: Sequence[str], *, head: str, label: str) ->
     return carry_out(directory, act)
 
 
-def restore(directory: Path, head: str, *, expected: str, label: str) -> Done:
-    """Take the reverts of a label back: move HEAD from ``expected`` to ``head``. The refs stay."""
+def restore(directory: Path, head: str, *, expected: str, label: str, keeps: Sequence[str] = ()) -> Done:
+    """Take the reverts of a label back: move HEAD from ``expected`` to ``head``. The refs stay.
+
+    With ``keeps``, updates of refs that keep all of it, anything may be between the two.
+    """
 
     def act(git: GitRunner) -> str:
         branch, present = branch_and_head(git)
@@ -97,10 +100,13 @@ def restore(directory: Path, head: str, *, expected: str, label: str) -> Done:
         tip = git.ref(REVERTS + ref_name(label))
         between = set(git.text("rev-list", expected, f"^{head}").split())
         reverts = {each.revert for each in _reverted(git, tip, head)} if tip else set()
-        if not between or between - reverts:
+        if not keeps and (not between or between - reverts):
             raise NotDone(
                 f"between {short_sha(head)} and {short_sha(expected)} there is more than our own reverts"
             )
+        if keeps:
+            git.update_refs(*keeps)
+            diagnostics.reach("guard.left_kept")
         move(git, Move(branch, expected, head, f"reset: moving to {head}"))
         return head
 

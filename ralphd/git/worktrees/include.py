@@ -23,16 +23,20 @@ INCLUDED_BYTES: Final = 1 << 30
 _FICLONE: Final = 0x40049409
 
 
-def include(tree: Worktree) -> tuple[list[str], list[str]]:
-    """Copy the files that ``.worktreeinclude`` lists and git does not track (W3).
+def include(source: Path, path: Path, *, renews: bool = False) -> tuple[list[str], list[str]]:
+    """Copy the files that ``.worktreeinclude`` lists and git does not track to another work tree (W3).
+
+    What is there stays; with ``renews``, only what git tracks there.
 
     Return the names of the copies, and of what was left out because it is too large or not a plain file.
     Blocks on the same file system share their blocks where that is possible.
     """
-    source, path, left_bytes = Path(tree.source), Path(tree.path), INCLUDED_BYTES
-    copied, left_out = [], []
-    for name in _included(source):
-        if os.path.lexists(path / name):
+    left_bytes, copied, left_out = INCLUDED_BYTES, [], []
+    if (names := _included(source)) and renews:
+        tracked = GitRunner(path, limit_s=LIMIT_S).output("ls-files", "-z").split(b"\0")
+        stays = set(map(os.fsdecode, tracked)).__contains__
+    for name in names:
+        if stays(name) if renews else os.path.lexists(path / name):
             continue
         try:
             left_bytes -= _copy(source / name, path / name, path, left_bytes)
@@ -62,10 +66,11 @@ def remove_included(tree: Worktree) -> None:
 
 def _copy(old: Path, new: Path, top: Path, most_bytes: int) -> int:
     """Copy a file and return the bytes that it takes: none where the file system shares them."""
-    new.parent.mkdir(parents=True, exist_ok=True)
     if not new.parent.resolve().is_relative_to(top):
         raise OSError(f"{new.parent} leads outside")
+    new.parent.mkdir(parents=True, exist_ok=True)
     if old.is_symlink():
+        new.unlink(missing_ok=True)
         new.symlink_to(old.readlink())
         return 0
     with open_plain(old) as source:

@@ -54,9 +54,8 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
     Raise RalphdError for what cannot have one (W5), NotDone where git fails.
     """
     if Repository.find(directory) is None:
-        raise UsageError(
-            f"{directory} has no worktrees: it is not in a git repository", mend=f"git -C {directory} init"
-        )
+        do = "worktree add PATH, and start in PATH" if (directory / "objects").is_dir() else "init"
+        raise UsageError(f"{directory} is not in a work tree of git", mend=f"git -C {directory} {do}")
     git = GitRunner(directory, limit_s=LOOK_LIMIT_S)
     commit = git.commit(start or "HEAD")
     if commit is None:
@@ -115,7 +114,7 @@ def make(tree: Worktree) -> None:
     OSError, RalphdError.
     """
     path, ref = Path(tree.path), f"refs/heads/{tree.branch}"
-    git = GitRunner(Path(tree.source), limit_s=LIMIT_S, settings=_SETTINGS)
+    git = GitRunner(_place(tree), limit_s=LIMIT_S, settings=_SETTINGS)
     if git.commit(ref) is None:
         if tree.stage != "making" or tree.has_branch:
             mend = f"ralphctl vault restore {tree.source}, or git -C {tree.source} branch {tree.branch} SHA"
@@ -154,17 +153,28 @@ def _fill(path: Path, *, is_new: bool) -> None:
 
 def _own_directory(tree: Worktree) -> Path | None:
     """Return the directory that git keeps for the worktree, whether that is there or not."""
+    return next((own for own, path in _linked(tree) if path == Path(tree.path)), None)
+
+
+def _linked(tree: Worktree) -> Iterator[tuple[Path, Path]]:
+    """Yield the repository's linked worktrees: what git keeps of each, and its path."""
     for pointer in sorted(Path(tree.repository).glob("worktrees/*/gitdir")):
         with suppress(OSError):
-            if os.fsdecode(read_plain(pointer, _POINTER_BYTES)).strip() == f"{tree.path}/.git":
-                return pointer.parent
-    return None
+            yield pointer.parent, Path(os.fsdecode(read_plain(pointer, _POINTER_BYTES)).strip()).parent
+
+
+def _place(tree: Worktree) -> Path:
+    """Return a work tree of the repository: the one that this was made from may be gone."""
+    common, source = Path(tree.repository), Path(tree.source)
+    places = (source, common.parent, *(path for _, path in _linked(tree)))
+    known = ((each, Repository.find(each)) for each in places if each.is_dir())
+    return next((each for each, found in known if found and found.common.resolve() == common), source)
 
 
 def facts_of(tree: Worktree) -> WorktreeFacts:
     """Return what git and the disk know of a worktree. Raise NotDone where git fails or is slow."""
     is_there = (Path(tree.path) / ".git").exists()
-    git = GitRunner(Path(tree.path if is_there else tree.source), limit_s=LOOK_LIMIT_S)
+    git = GitRunner(Path(tree.path) if is_there else _place(tree), limit_s=LOOK_LIMIT_S)
     tips = [sha for name in _heads(tree, is_there=is_there) if (sha := git.commit(name))]
     target = f"refs/heads/{tree.target}" if tree.target else ""
     known = [name for name in (target, "refs/heads/ralph/landed") if name and git.commit(name)]
@@ -217,7 +227,7 @@ def remove(tree: Worktree, *, kept_as: str = "", scratch: Path | None = None) ->
 
     Its branch goes too if ralphd made it. Git refuses once more what is not committed. Raise NotDone.
     """
-    git = GitRunner(Path(tree.source), limit_s=LIMIT_S)
+    git = GitRunner(_place(tree), limit_s=LIMIT_S)
     own, path = _own_directory(tree), Path(tree.path)
     force: tuple[str, ...] = ()
     if kept_as and scratch is not None and path.exists():
@@ -245,7 +255,7 @@ def unlock(tree: Worktree) -> None:
     """Unlock a worktree whose ralph is removed (W2). Raise NotDone."""
     own = _own_directory(tree)
     if own is not None and (own / "locked").exists():
-        GitRunner(Path(tree.source), limit_s=LOOK_LIMIT_S).output("worktree", "unlock", tree.path)
+        GitRunner(_place(tree), limit_s=LOOK_LIMIT_S).output("worktree", "unlock", tree.path)
 
 
 def not_made(why: NotDone | OSError, name: str) -> RalphdError:

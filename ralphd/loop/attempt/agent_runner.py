@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ralphd.agents.agent import LaunchSpec
 from ralphd.core.failures.classify import Classification, OurDoing, Rules, classify
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ralphd.core.time import Moment
     from ralphd.loop.settings import LoopContext
 
+SaveIteration: TypeAlias = Callable[[Iteration, PauseReason, str], Awaitable[None]]
 
 # Runs the review command of an attempt, and reads its findings (L15).
 
@@ -124,9 +125,7 @@ class AgentRunner:
     No agent starts before ``not_before``.
     """
 
-    def __init__(
-        self, context: "LoopContext", save: Callable[[Iteration, PauseReason, str], Awaitable[None]]
-    ) -> None:
+    def __init__(self, context: "LoopContext", save: SaveIteration) -> None:
         self.context = context
         self.prompts = PromptBuilder(context)
         self.not_before: Moment = 0.0

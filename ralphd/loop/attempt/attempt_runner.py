@@ -8,7 +8,6 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import phases as core
 from ralphd.core.loop.failures import LINES_KEPT
-from ralphd.core.loop.model import AttemptOver, Iteration, PauseReason, Previous, ReportAttempt, StartAttempt
+from ralphd.core.loop.model import AttemptOver, Iteration, Previous, ReportAttempt, StartAttempt
 from ralphd.core.loop.phases import Phase, Phases, PhaseStep
 from ralphd.core.loop.prompt import previous_attempt, previous_of
 from ralphd.core.plan import Plan, is_promised
@@ -25,7 +24,7 @@ from ralphd.git import facts
 from ralphd.git.diagnostics import has_locks, in_the_way
 from ralphd.git.repair import RepairMode, put_away, repair, uncommitted_paths
 from ralphd.loop.attempt.agent_run import AgentResult
-from ralphd.loop.attempt.agent_runner import AgentAnswer, AgentRunner
+from ralphd.loop.attempt.agent_runner import AgentAnswer, AgentRunner, SaveIteration
 from ralphd.loop.console import span
 from ralphd.loop.reporter import limit_words
 
@@ -236,12 +235,7 @@ class BeforeAttempt:
 class AttemptRunner:
     """One attempt after the other. ``latest`` is the last agent's answer, with the attempt's finding."""
 
-    def __init__(
-        self,
-        context: "LoopContext",
-        plans: "PlanReader",
-        save: Callable[[Iteration, PauseReason, str], Awaitable[None]],
-    ) -> None:
+    def __init__(self, context: "LoopContext", plans: "PlanReader", save: SaveIteration) -> None:
         self._context = context
         self._plans = plans
         self._mode = RepairMode(context.settings.configuration.git.repair)

@@ -1,4 +1,4 @@
-"""``landing/HASH/``: the queue of one repository, its environment, its tests, and its work tree (M1).
+"""``landing/HASH/``: the queue of one repository, its environment, its tests and runs of setup (M1).
 
 ``queue.json`` is written before each step is taken; a daemon that dies leaves it to the next one.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.core.landing.model import LandingQueue
-from ralphd.store.codec import Codec, load_file
+from ralphd.store.codec import Codec, load_file, peek_file
 from ralphd.store.files import as_json, make_private_directory, remove_leftovers, write_whole
 
 LANDING_VERSION: Final = 1
@@ -25,7 +25,8 @@ class LandingFiles:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.queue_file = home / QUEUE_FILE
-        self.tree = home / "tree"
+        self.old_tree = home / "tree"
+        """The work tree of earlier versions. At ``write`` and ``box``, tests cannot write it."""
         self.tests = home / "tests"
 
     @classmethod
@@ -53,6 +54,10 @@ class LandingFiles:
         """Return what the file holds; None without one. Raises Broken (it is set aside) and NewerState."""
         return load_file(self.queue_file, LANDING_VERSION, _QUEUE.load)
 
+    def peek(self) -> LandingQueue | None:
+        """Return the same for somebody who only looks: None for a damaged file, which is left alone."""
+        return peek_file(self.queue_file, LANDING_VERSION, _QUEUE.load)
+
 
 def known_queues(state_directory: Path) -> Iterator[LandingFiles]:
     """Yield the files of every queue."""
@@ -63,5 +68,6 @@ def known_queues(state_directory: Path) -> Iterator[LandingFiles]:
 
 
 def has_landing_test(state_directory: Path, run_id: str) -> bool:
-    """Whether a run is one of a queue's tests."""
-    return any((files.tests / run_id).is_dir() for files in known_queues(state_directory))
+    """Whether a run is one of a queue's tests, or of its setup."""
+    homes = [files.home for files in known_queues(state_directory)]
+    return any((home / kind / run_id).is_dir() for home in homes for kind in ("tests", "setup"))

@@ -7,14 +7,17 @@ Each loop holds a lock file of its own while it lives: a ralph that was killed f
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
 
+from ralphd.core.quota.forecast import Forecast, forecast
 from ralphd.core.quota.model import QuotaClock
+from ralphd.core.time import Moment
 from ralphd.errors import RalphdError
-from ralphd.plain_files import open_plain
+from ralphd.plain_files import open_plain, peek
 from ralphd.store.codec import Codec, load_file, peek_file
 from ralphd.store.files import (
     Broken,
@@ -24,11 +27,17 @@ from ralphd.store.files import (
     remove_leftovers,
     write_whole,
 )
+from ralphd.store.history import newest_first
+from ralphd.store.shared.claims import load_worktrees
 
 QUOTA_DIRECTORY: Final = "quota"
 QUOTA_VERSION: Final = 1
 MEMBERS: Final = "ralphs"
 MOST_ACCOUNTS: Final = 200
+MOST_ENTRIES: Final = 1000
+"""So much of the histories is read for a forecast, since a start waits for it."""
+TOGETHER_S: Final = 60.0
+"""Worktrees that share a task list and were made within this time are of one start: they work in parallel."""
 _MEMBER: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,80}")
 _FILE: Final = re.compile(r"[a-z0-9][a-z0-9@_-]{0,120}")
 _OF_BUILD: Final = re.compile(r".+-[0-9a-f]{8,64}")
@@ -153,6 +162,36 @@ class QuotaMember(QuotaFiles):
             yield
         finally:
             lock.release()
+
+
+def forecast_for(state: Path, name: str, open_tasks: Collection[str], at: Moment) -> Forecast:
+    """Return what those of ``open_tasks`` that the ralph does are likely to take.
+
+    Blocks; reads the state directory alone, since other directories may hang.
+    """
+    trees = load_worktrees(state)
+    mine, sources = trees.get(name), {str(Path(each.source, each.inside)): each for each in trees.values()}
+
+    def repository(home: Path) -> str:
+        directory = str((peek(str(home / "ralph.json")) or {}).get("directory"))
+        tree = trees.get(home.name) or sources.get(directory)
+        return directory if tree is None else tree.repository
+
+    homes = [own := state / "ralphs" / name]
+    if trees:
+        shared = repository(own)
+        homes = [each for each in own.parent.glob("*") if repository(each) == shared]
+    open_tasks = {*open_tasks} & {*((mine and mine.tasks) or open_tasks)}
+    shares = [each for each in trees.values() if mine and mine.shares and each.shares]
+    shares = [each for each in shares if mine and each.repository == mine.repository]
+    together = [each for each in shares if mine and abs(each.made_at - mine.made_at) < TOGETHER_S]
+    most = MOST_ENTRIES // max(len(homes), 1)
+    histories = [[*islice(newest_first(home / "history.jsonl"), most)] for home in homes]
+    clocks = QuotaFiles(quota_directory(state)).clocks()
+    try:
+        return forecast(histories, len(open_tasks), len(together), clocks, at)
+    except (ArithmeticError, TypeError, ValueError):  # a damaged history must not prevent a start
+        return Forecast(len(open_tasks), 0)
 
 
 FAULTS: Final = (OSError, RalphdError)

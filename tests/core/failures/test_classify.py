@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ralphd.agents.known import agent_of
+from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
 from ralphd.core.failures.classify import Classification, Evidence, OurDoing, Rules, classify
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
@@ -509,3 +511,21 @@ def test_no_evidence_makes_it_raise_and_it_always_says_why(
 
     assert finding.rule and finding.why
     assert finding.asked is (ours is OurDoing.ASKED)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("Claude usage limit reached|1795476710", "Claude usage limit reached"),
+        ('Error: 429 {"type":"usage_limit_reached","resets_at":1795476710}', "usage limit"),
+        ("Error: 429 Too Many Requests, retry after 1795476710000", "rate limit"),
+        (
+            "Error: 429 Too Many Requests (request 7f21795476710a)",
+            "Error: 429 Too Many Requests (request 7f21795476710a)",
+        ),
+    ],
+)
+def test_the_reason_of_a_limit_shows_no_epoch(line: str, why: str) -> None:
+    agent = agent_of("claude", AgentSpec(), outside={})
+    rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict)
+    assert classify(Evidence(code=1, own_lines=(line,)), rules, now=1795470000.0).why == why

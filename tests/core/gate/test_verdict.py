@@ -255,7 +255,6 @@ def test_r1_without_a_new_commit_nothing_is_run() -> None:
     [
         ({"descends": False}, "does not lead back"),
         ({"now": Position(sha(1), "other")}, "branch"),
-        ({"commits": (JudgedCommit(sha(1), pulled=True),)}, "pull"),
         ({"before": Position(None, "main")}, "first commit"),
     ],
 )
@@ -270,6 +269,44 @@ def test_r2_a_doubtful_range_reverts_nothing(change: dict[str, object], words: s
     green = step(begin(boundary, Baseline.GREEN), Ran(Result.GREEN), GatePolicy())
     assert green.verdict is not None
     assert green.verdict.kind is VerdictKind.KEPT
+
+
+MERGED = tuple(JudgedCommit(sha(number), pulled=number == 2) for number in (3, 2, 1))
+"""A merge of another branch between two commits of the run."""
+ONCE = GatePolicy(test_retries=0)
+
+
+def merged(*commits: JudgedCommit) -> GateRun:
+    return step(begin(replace(Repo(3).boundary(), commits=commits), Baseline.GREEN), Ran(Result.RED), ONCE)
+
+
+def test_r2_a_merge_is_left_not_reverted() -> None:
+    run = merged(*MERGED)
+    assert run.order == Revert((sha(3),)), "what is on top of it"
+    run = step(step(run, CarriedOut(sha(4)), ONCE), Ran(Result.RED), ONCE)
+    assert run.order == Restore(BEFORE)
+    back = step(run, CarriedOut(BEFORE), ONCE)
+    assert (back.order, back.reverted, back.is_back) == (RunTests(), (sha(3), sha(2), sha(1)), True)
+    green = step(back, Ran(Result.GREEN), ONCE)
+    assert green.verdict is not None and green.verdict.kind is VerdictKind.REVERTED
+    assert "so the branch is back at 0000000" in green.verdict.why
+
+    red = step(back, Ran(Result.RED), ONCE)
+    assert red.order == Restore(sha(3)), "the commits are not to blame"
+    verdict = step(red, CarriedOut(sha(3)), ONCE).verdict
+    assert verdict is not None and verdict.pauses and verdict.kind is VerdictKind.UNTESTED
+
+
+def test_r2_a_branch_goes_back_only_where_it_may() -> None:
+    refused = step(merged(MERGED[1]), Refused("a file is in the way"), ONCE).verdict
+    assert refused is not None and refused.pauses
+    assert refused.why == "the tests fail, and it cannot be reverted: a file is in the way"
+    moved = step(step(merged(MERGED[1]), CarriedOut(BEFORE), ONCE), Moved("a commit"), ONCE).verdict
+    assert moved is not None and moved.is_open and moved.kind is VerdictKind.REVERTED
+    for each in (replace(MERGED[1], upstream=True), replace(MERGED[1], owner=Owner.OTHER)):
+        stays = merged(each).verdict
+        assert stays is not None and (stays.calls, stays.pauses, stays.is_open) == (True, False, True)
+        assert stays.why.endswith(f"nothing of that is reverted: {short((sha(2),))[0]}")
 
 
 def test_a_moved_head_restores_files_and_is_judged_again() -> None:
@@ -292,6 +329,8 @@ def test_r8_an_impossible_order_is_reported_and_pauses(
     order: SetAside | Restore | PutBack, words: str
 ) -> None:
     judgement = replace(begin(Repo(1).boundary(), Baseline.GREEN), order=order, is_aside=order == PutBack())
+    if isinstance(order, Restore):
+        judgement = replace(judgement, planned=Verdict(VerdictKind.UNTESTED, "red"))
     verdict = step(judgement, Refused("a lock"), GatePolicy()).verdict
     assert verdict is not None
     assert verdict.pauses
@@ -421,10 +460,6 @@ def test_a_commit_has_no_owner_by_default() -> None:
         ({"now": Position("a" * 40, None)}, "the branch is another: it was main, now it is none"),
         ({"before": Position("b" * 40, None)}, "the branch is another: it was none, now it is main"),
         ({"now": Position("a" * 40, "side")}, "the branch is another: it was main, now it is side"),
-        (
-            {"commits": (ONE, *(JudgedCommit(each * 40, pulled=True) for each in "defg"))},
-            "commits in it came by fetch or pull: ddddddd, eeeeeee, fffffff",
-        ),
     ],
 )  # fmt: skip
 def test_r2_a_doubt_is_told_with_what_was_seen(change: dict[str, object], why: str) -> None:

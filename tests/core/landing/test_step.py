@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ralphd.core.gate.verdict import Result
+from ralphd.core.gate.weakened import UNCHECKED, TestCheck, TestCounts
 from ralphd.core.landing.model import (
     BatchTested,
+    BranchPushed,
     Doing,
     Hindered,
     LandingCandidate,
@@ -22,8 +24,17 @@ from ralphd.core.landing.model import (
     TargetMoved,
     TargetTaken,
 )
-from ralphd.core.landing.step import admit, begin, is_due, needs_person, step, unblocked
-from ralphd.core.landing.views import calls_person, queue_view, task_text
+from ralphd.core.landing.step import (
+    admit,
+    begin,
+    followed,
+    is_due,
+    needs_person,
+    step,
+    unblocked,
+    waits_for_checkout,
+)
+from ralphd.core.landing.views import calls_person, landing_of, next_words, queue_view, task_text
 from ralphd.errors import WrongState
 from ralphd.store.shared.landing import LandingFiles
 
@@ -50,7 +61,7 @@ class World:
         self.target = ["tip"]
         self.tests = 0
 
-    def result(self, queue: LandingQueue) -> MergeDone | BatchTested | TargetMoved:
+    def result(self, queue: LandingQueue) -> MergeDone | BatchTested | TargetMoved | BranchPushed:
         batch = queue.batch
         assert batch is not None
         match batch.doing:
@@ -63,13 +74,16 @@ class World:
                 )
                 bad = {id: "conflict in f" for id in batch.ids if id not in good}
                 return MergeDone(self.target[-1], self.target[-1], merged, bad)
-            case Doing.TESTING | Doing.BASELINE:
+            case Doing.TESTING | Doing.CHECKING | Doing.BASELINE:
                 self.tests += 1
                 is_red = bool(set(batch.commit.split("+")) & self.red)
                 return BatchTested(Result.RED if is_red else Result.GREEN, "the log" if is_red else "")
             case Doing.MOVING:
                 self.target.append(batch.commit)
                 return TargetMoved()
+            case Doing.PUSHING:
+                (id,) = batch.ids
+                return BranchPushed("no" if queue.candidate(id).ralph in self.red else "")
 
     def run(self, queue: LandingQueue) -> LandingQueue:
         while (queue := begin(queue)).batch is not None:
@@ -140,6 +154,100 @@ def test_tests_that_were_ended_from_outside_prove_nothing() -> None:
     assert "ended from outside" in queue.blocked
 
 
+def test_a_setup_that_fails_is_what_is_blamed() -> None:
+    queue = step(begin(of("a")), World().result(begin(of("a"))), POLICY, 2.0)
+    queue = step(queue, BatchTested(Result.RED, "log", "the setup commands fail (exit 3)"), POLICY, 2.0)
+    assert queue.candidate(1).why == "the setup commands fail (exit 3) on top of tip"
+
+
+# Weakened tests (A9).
+
+REPORT, REVERT = replace(POLICY, protect_tests="report"), replace(POLICY, protect_tests="revert")
+RED_OLD = TestCheck(changed=("test_a.py",))
+GONE = TestCheck(changed=("test_a.py",), gone=("test_a.py",))
+
+
+def checked(
+    queue: LandingQueue,
+    check: TestCheck = UNCHECKED,
+    policy: LandingPolicy = REPORT,
+    *,
+    ran: int = 5,
+    result: Result = Result.RED,
+) -> LandingQueue:
+    """The queue after green tests of its first batch, and a run of the earlier tests."""
+    queue = step(begin(queue), World().result(begin(queue)), policy, 2.0)
+    queue = step(queue, BatchTested(Result.GREEN, counts=TestCounts(ran)), policy, 2.0)
+    assert queue.batch is not None
+    assert queue.batch.doing is Doing.CHECKING
+    check = replace(check, after=queue.batch.check.after)
+    queue = replace(queue, batch=replace(queue.batch, check=check))
+    return step(queue, BatchTested(result if check.changed else Result.GREEN, "log"), policy, 2.0)
+
+
+def moved(queue: LandingQueue) -> LandingCandidate:
+    """The first candidate, once the target has moved."""
+    assert queue.batch is not None
+    assert queue.batch.doing is Doing.MOVING
+    return step(queue, TargetMoved(), REPORT, 2.0).candidate(1)
+
+
+def test_weakened_tests_are_noted_and_land() -> None:
+    landed = moved(checked(of("a"), RED_OLD))
+    assert landed.note == "weakens tests: the earlier version of test_a.py fails"
+    assert moved(checked(of("a"), RED_OLD, result=Result.GREEN)).note == ""
+    assert moved(checked(of("a"), TestCheck(unknown="no room"))).note.endswith("could not be run: no room")
+
+
+def test_fewer_tests_than_on_the_target_are_noted() -> None:
+    known = replace(of("a"), counts=TestCounts(6), counts_at="tip")
+    assert moved(checked(known)).note == "weakens tests: 5 tests ran, 6 before"
+    assert moved(checked(known, ran=6)).note == ""
+    assert moved(checked(replace(known, counts_at="older"))).note == ""
+
+
+@pytest.mark.parametrize("check", [GONE, TestCheck(hiding=("pytest.py",))])
+def test_vanished_tests_wait_unless_a_person_asked(check: TestCheck) -> None:
+    assert moved(checked(of("a"), check)).note.startswith("weakens tests: ")
+    queue = checked(admit(EMPTY, replace(wanted("a"), is_auto=True)), check)
+    waiting = queue.candidate(1)
+    assert (queue.batch, waiting.standing, waiting.is_told) == (None, Standing.WAITING, False)
+    assert waiting.why.endswith(": land it yourself")
+    auto = admit(EMPTY, replace(wanted("a"), is_auto=True))
+    assert moved(checked(auto, RED_OLD)).note  # a changed expectation is honest work, too
+
+
+def test_protected_tests_refuse_what_weakens_them() -> None:
+    refused = checked(of("a"), RED_OLD, REVERT).candidate(1)
+    assert (refused.standing, refused.tries, refused.tail) == (Standing.REFUSED, 1, "log")
+    assert refused.why == "weakens tests: the earlier version of test_a.py fails"
+
+
+def test_weakening_is_found_by_halves() -> None:
+    queue = checked(of("a", "b"), RED_OLD)
+    assert (queue.batch, queue.suspects) == (None, (1, 2))
+
+
+@pytest.mark.parametrize("policy", [REPORT, REVERT])
+def test_weakening_is_blamed_on_a_green_base_alone(policy: LandingPolicy) -> None:
+    queue = checked(replace(of("a"), green=""), RED_OLD, policy)
+    assert queue.batch is not None
+    assert (queue.batch.doing, queue.batch.commit) == (Doing.BASELINE, "tip")
+    red = step(queue, BatchTested(Result.RED), policy, 2.0)
+    assert moved(red).note == "weakens tests: the earlier version of test_a.py fails"
+    green = step(queue, BatchTested(Result.GREEN, counts=TestCounts(7)), policy, 2.0)
+    why = green.candidate(1).why if policy is REVERT else moved(green).note
+    assert why == "weakens tests: 5 tests ran, 7 before; the earlier version of test_a.py fails"
+
+
+def test_a_revert_is_not_checked() -> None:
+    queue = begin(admit(EMPTY, replace(wanted("a"), undoes="sha")))
+    queue = step(queue, World().result(queue), REVERT, 2.0)
+    queue = step(queue, BatchTested(Result.GREEN), REVERT, 2.0)
+    assert queue.batch is not None
+    assert queue.batch.doing is Doing.MOVING
+
+
 def test_somebody_elses_push_has_all_tested_again() -> None:
     queue = begin(of("a"))
     for fact in (World().result(queue), BatchTested(Result.GREEN), TargetTaken()):
@@ -165,11 +273,44 @@ def test_the_third_refusal_calls_a_person() -> None:
     assert admit(queue, wanted("a", "more")).candidates[-1].tries == 0
 
 
+def test_a_conflict_with_what_landed_since_costs_no_try() -> None:
+    queue, tries = EMPTY, []
+    for head, resolved in (("one", ()), ("two", (2,)), ("three", ()), ("four", (4,))):
+        queue = begin(admit(queue, wanted("a", head)))
+        conflicts = {queue.last_id: "conflict in f"}
+        done = MergeDone("tip", f"base of {head}", (), conflicts, resolved=resolved)
+        queue = step(queue, done, POLICY, 2.0)
+        tries.append(queue.candidates[-1].tries)
+        assert queue.candidates[-1].refused_at == f"base of {head}"
+    assert tries == [1, 1, 2, 2]
+
+
 def test_a_new_request_replaces_the_one_that_waits() -> None:
     queue = admit(EMPTY, wanted("a", "old"), waits_for="you decide")
     assert queue.standing(Standing.WAITING)[0].why == "you decide"
     queue = admit(queue, wanted("a", "new"))
     assert [(each.id, each.head) for each in queue.candidates] == [(2, "new")]
+
+
+def test_an_older_candidate_names_the_newest_of_its_branch() -> None:
+    world, queue = World("a"), EMPTY
+    for head in ("old", "new"):
+        queue = world.run(admit(queue, wanted("a", head)))
+    steps = [each["next"] for each in queue_view(queue, ())["candidates"]]
+    assert steps == ["", "see 2"]
+
+
+def test_a_ralph_shows_where_its_last_branch_stands() -> None:
+    queue = World("a").run(of("a", "b"))
+    assert landing_of(queue, "c", is_active=False) is None
+    shown = [landing_of(queue, name, is_active=False) or {} for name in ("a", "b")]
+    assert [each["state"] for each in shown] == ["refused", "landed"]
+    assert (shown[0]["target"], shown[0]["next"]) == ("main", "")
+    held = step(begin(admit(queue, wanted("a", "new"))), Hindered("no network"), POLICY, 2.0)
+    assert [(landing_of(held, name, is_active=False) or {})["blocked"] for name in ("a", "b")] == [
+        "no network",
+        None,
+    ]
 
 
 def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +325,55 @@ def test_what_decides_how_code_is_judged_needs_a_person() -> None:
     assert ".github/workflows/ci.yml" in needs_person([".github/workflows/ci.yml"], ())
     assert "sub/PROMPT.md" in needs_person(["sub/PROMPT.md"], ())
     assert "tests/test_a.py" in needs_person(["tests/test_a.py"], ("test_*.py",))
+
+
+def test_a_refused_branch_names_who_works_on_it() -> None:
+    queue = World("a").run(of("a"))
+    ended = replace(queue.candidates[0], is_told=True)
+    assert next_words(queue, queue.candidates[0], {"a"}) == ""  # its ralph has not got the task yet
+    assert next_words(queue, ended, {"a"}) == "needs you: fix ralph/a, then ralphctl land a"
+    ended = replace(ended, has_task=True)
+    words = "a has the task; once it is done with new commits, ralph/a is queued again"
+    assert next_words(queue, ended, {"a"}) == words
+    assert next_words(queue, ended, {"b"}) == "needs you: ralphctl start a (it has the task)"
+    assert next_words(queue, replace(ended, undoes="c"), {"a"}) == "needs you: revert it by hand"
+    assert next_words(admit(queue, wanted("a", "new")), ended, {"a"}) == "see 2"
+
+
+def test_a_branch_that_is_only_pushed_moves_no_target() -> None:
+    world = World("bad")
+    queue = of("a")
+    for name in ("good", "bad"):
+        queue = admit(queue, replace(wanted(name), publishes=True))
+    first = begin(queue).batch
+    assert first is not None
+    assert (first.ids, first.doing) == ((2,), Doing.PUSHING)
+    queue = world.run(queue)
+    assert states(queue) == {"a": "landed", "good": "pushed", "bad": "refused"}
+    assert (world.target, world.tests) == (["tip", "tip+a"], 1)
+    good, bad = (replace(each, is_told=True) for each in queue.candidates[1:])
+    assert next_words(queue, good, ()) == "ralphctl land good --pr opens a pull request"
+    assert calls_person(bad, POLICY)
+    assert next_words(queue, bad, ()) == "needs you: fix ralph/bad, then ralphctl land bad --pr"
+    waiting = admit(queue, replace(wanted("more"), publishes=True), waits_for="it changes ralph.toml")
+    assert next_words(queue, waiting.candidates[-1], ()) == "ralphctl land more --pr"
+
+
+def test_a_push_that_finds_no_network_is_repeated_later() -> None:
+    queue = step(begin(admit(EMPTY, replace(wanted("a"), publishes=True))), Hindered("no", 60.0), POLICY, 2.0)
+    assert begin(queue).batch is None
+    again = begin(unblocked(queue)).batch
+    assert again is not None
+    assert again.doing is Doing.PUSHING
+    assert is_due(queue, 62.0, "")
+
+
+def test_what_has_landed_waits_for_a_checkout() -> None:
+    queue = World().run(of("a"))
+    assert not waits_for_checkout(queue)
+    noted = queue.with_candidate(replace(queue.candidates[0], why="on ralph/landed"))
+    assert waits_for_checkout(noted)
+    assert not waits_for_checkout(followed(noted))
 
 
 def test_a_task_is_one_short_line() -> None:
@@ -204,16 +394,18 @@ class Landings(RuleBasedStateMachine):
         self.queue = EMPTY
         self.asked = 0
         self.red: set[str] = set()
+        self.weak: set[str] = set()
         self.target: list[str] = ["tip"]
         self.tested: set[str] = {"tip"}
         self.landed: list[str] = []
 
-    @rule(is_red=st.booleans())
-    def a_ralph_asks(self, is_red: bool) -> None:
+    @rule(is_red=st.booleans(), is_weak=st.booleans())
+    def a_ralph_asks(self, is_red: bool, is_weak: bool) -> None:
         self.asked += 1
         name = f"r{self.asked}"
         self.red |= {name} if is_red else set()
-        self.queue = admit(self.queue, wanted(name))
+        self.weak |= {name} if is_weak else set()
+        self.queue = admit(self.queue, replace(wanted(name), is_auto=True))
 
     @rule()
     def the_daemon_looks(self) -> None:
@@ -247,6 +439,10 @@ class Landings(RuleBasedStateMachine):
         elif batch.doing is not Doing.MOVING:
             parts = set(batch.commit.replace(".p", "").split("+"))
             result = Result.RED if parts & self.red and not flaky else Result.GREEN
+            if batch.doing is Doing.CHECKING:
+                result = Result.RED if parts & self.weak else Result.GREEN
+                check = replace(batch.check, changed=("t",), gone=("t",))
+                self.queue = replace(self.queue, batch=replace(batch, check=check))
             result = Result.ENDED if kind == "ended" else result
             if result is Result.GREEN:
                 self.tested.add(batch.commit)
@@ -260,7 +456,7 @@ class Landings(RuleBasedStateMachine):
             self.target.append(batch.commit)
             self.landed += [self.queue.candidate(id).ralph for id in batch.ids]
             fact = TargetMoved()
-        self.queue = step(self.queue, fact, POLICY, 2.0)  # type: ignore[arg-type]
+        self.queue = step(self.queue, fact, REPORT, 2.0)  # type: ignore[arg-type]
 
     @precondition(lambda self: self.queue.batch is not None and self.queue.batch.doing is Doing.MOVING)
     @rule()
@@ -273,6 +469,10 @@ class Landings(RuleBasedStateMachine):
             self.landed += [self.queue.candidate(id).ralph for id in batch.ids]
 
     @invariant()
+    def nothing_lands_by_itself_without_its_tests(self) -> None:
+        assert not self.weak.intersection(self.landed)
+
+    @invariant()
     def nothing_lands_twice(self) -> None:
         assert len(self.landed) == len(set(self.landed))
 
@@ -282,7 +482,7 @@ class Landings(RuleBasedStateMachine):
         assert names == {f"r{number + 1}" for number in range(self.asked)}
         landed = {each.ralph for each in self.queue.standing(Standing.LANDED)}
         assert landed <= set(self.landed)
-        queue_view(self.queue, POLICY)
+        queue_view(self.queue, {"r1"})
 
     @invariant()
     def the_batch_waits_in_the_queue(self) -> None:
@@ -304,5 +504,8 @@ def test_a_queue_reads_as_it_was_written(tmp_path: object) -> None:
     queue = begin(of("a", "b"))
     queue = step(queue, World().result(queue), POLICY, 2.0)
     files.save(queue)
-    assert files.load() == queue
+    assert files.load() == files.peek() == queue
     assert files.queue_file.stat().st_mode & 0o777 == 0o600
+    files.queue_file.write_text("torn")
+    assert files.peek() is None
+    assert files.queue_file.read_text() == "torn"

@@ -57,10 +57,17 @@ def test_a_freed_account_ends_the_wait_early() -> None:
 
 def test_a_freed_account_does_not_end_another_wait() -> None:
     play = Play("A")
-    play.fails(FailureKind.RATE_LIMIT, reset=reset_in(50.0, START))
+    play.fails(FailureKind.AGENT_CRASH)
     stage = play.loop.stage
     play.feed(AccountFreed(play.now, "claude"))
-    assert play.loop.stage == stage
+    assert isinstance(stage, Resting) and play.loop.stage == stage
+
+
+def test_a_freed_account_ends_the_wait_for_a_rate_limit() -> None:
+    play = Play("A")
+    play.fails(FailureKind.RATE_LIMIT, reset=reset_in(50.0, START))
+    play.feed(AccountFreed(play.now, "claude"))
+    assert isinstance(play.loop.stage, Attempting) and play.agent == "claude"
 
 
 def test_a_loop_that_pauses_does_so_for_a_limit_and_not_for_a_slot() -> None:

@@ -90,7 +90,7 @@ def test_retry_counts_of_phases_are_separate() -> None:
     policy = replace(POLICY, phase_3_retry_count=2)
     assert after(CRASH, policy=policy).order == PhasesOver(failed=True)
     assert after(WELL, CRASH, policy=policy).order == PhasesOver(failed=True)
-    policy = replace(POLICY, retry_count=7)
+    policy = replace(POLICY, phase_retry_count=7)
     assert after(*[CRASH] * 7, policy=policy).order == asks(Phase.PLAN, 8, 8)
     assert after(WELL, TIMEOUT, policy=policy).order == asks(Phase.IMPLEMENT, 2, 8)
     assert after(WELL, WELL, FOUND, CRASH, policy=policy).order == PhasesOver(failed=True)
@@ -100,7 +100,7 @@ def test_retry_counts_of_phases_are_separate() -> None:
 def test_timeouts_are_retried_and_limits_are_not(
     kind: FailureKind,
 ) -> None:
-    policy = replace(POLICY, retry_count=1)
+    policy = replace(POLICY, phase_retry_count=1)
     again = kind in RETRIED
     limits = (
         FailureKind.RATE_LIMIT,
@@ -250,7 +250,7 @@ def test_every_attempt_ends_within_its_bounds(
     data: st.DataObject, policy: PhasePolicy, phase: Phase, round_: int
 ) -> None:
     at = begin("T", data.draw(st.none() | st.just(Phases("T", phase, "plan", round_, (ONE,)))), policy)
-    most = 2 * (1 + policy.retry_count) + (1 + policy.max_address_rounds) * (2 * (1 + 2) + 2)
+    most = 2 * (1 + policy.phase_retry_count) + (1 + policy.max_address_rounds) * (2 * (1 + 2) + 2)
     for _ in range(most + 2):
         match at.order:
             case AskAgent(phase=asked, attempt=attempt, most=tries):
@@ -267,7 +267,7 @@ def test_every_attempt_ends_within_its_bounds(
     assert isinstance(at.order, PhasesOver | NoReview)
 
 
-RETRY = PhasePolicy(retry_count=1, phase_3_retry_count=1, has_review=True, max_address_rounds=2)
+RETRY = PhasePolicy(phase_retry_count=1, phase_3_retry_count=1, has_review=True, max_address_rounds=2)
 QUIET = AgentDone(None)
 
 

@@ -10,6 +10,7 @@ from ralphd.core.quota import clock as quota
 from ralphd.core.quota.clock import Force
 from ralphd.core.quota.model import (
     PROBE_S,
+    SLOT_LOOK_S,
     AccountRules,
     AccountUser,
     HoldKind,
@@ -43,6 +44,35 @@ def test_a_limit_holds_everybody_until_its_end() -> None:
     assert hold is not None
     assert (hold.kind, hold.until, hold.brief) == (HoldKind.LIMIT, 1000.0, False)
     assert hold.why == "account work: 5-hour usage limit (met by a)"
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("5-hour limit reached ∙ resets 2am", "5-hour limit"),
+        ("You've hit your session limit · resets 4:20pm (Asia/Kolkata)", "session limit"),
+        ("Opus weekly limit reached", "Opus weekly limit"),
+        ("weekly Opus usage limit", "weekly Opus usage limit"),
+        ("Claude usage limit reached", "usage limit"),
+        ("You've hit your usage limit. Visit https://example.com/usage or try again at 3 PM.", "usage limit"),
+    ],
+)
+def test_a_limit_is_shown_by_its_name(words: str, name: str) -> None:
+    clock = quota.limit_met(OPEN, QuotaLimit(1000.0, 100.0, words, "a.1"))
+    hold, news = quota.hold_of(clock, "b.1", 200.0, NO_RULES), quota.news_of(clock)
+    assert hold is not None and hold.why == f"account work: {name} (met by a)"
+    assert quota.view_of(clock, 200.0)["limit"] == name
+    assert news is not None and f": {name}, met by a;" in news[2]["message"]
+    assert QuotaLimit(1000.0, 100.0, brief=True).name == "rate limit"
+
+
+def test_attempts_that_meet_one_limit_are_one_piece_of_news() -> None:
+    clock = limited(1000.0)
+    later = quota.limit_met(clock, QuotaLimit(1000.5, 101.0, "", "b.1"))
+    assert later.limit is not None and (later.limit.until, later.limit.source) == (1000.5, "a.1")
+    assert [news[1] for news in map(quota.news_of, (clock, later)) if news] == ["work 100.0"] * 2
+    other = quota.limit_met(clock, QuotaLimit(9000.0, 101.0, "weekly limit", "b.1"))
+    assert other.limit is not None and (other.limit.until, other.limit.name) == (9000.0, "weekly limit")
 
 
 def test_exactly_one_probes_at_the_end() -> None:
@@ -99,6 +129,29 @@ def test_a_clock_set_back_keeps_the_reset_or_the_length(guessed: bool, until: fl
     assert holds(quota.at_present(probing, 50.0), "c.1", 50.0 + PROBE_S) is None
 
 
+def test_who_waits_keeps_its_place_when_the_clock_is_set_back() -> None:
+    rules = AccountRules(slots=1)
+    clock = quota.ask(OPEN, "w.1", 5000.0, rules).clock
+    for by, at in (("b.1", 5010.0), ("a.1", 5020.0), ("new.1", 100.0)):
+        clock = quota.ask(clock, by, at, rules).clock
+    clock = quota.ended(clock, "w.1")
+    assert [by for by in ("new.1", "a.1", "b.1") if holds(clock, by, 101.0, rules) is None] == ["b.1"]
+    assert quota.view_of(clock, 101.0)["waiting"] == ["b", "a", "new"]
+
+
+def test_an_attempt_from_before_a_set_back_clock_opens_nothing() -> None:
+    clock = quota.ask(OPEN, "b.1", 5000.0, NO_RULES).clock
+    clock = quota.limit_met(clock, QuotaLimit(900.0, 500.0, "", "a.1"))
+    assert quota.answered(clock, "b.1", 510.0).limit is not None
+
+
+def test_the_probes_answer_counts_when_the_clock_is_set_back() -> None:
+    probing = quota.ask(limited(guessed=True), "b.1", 1000.0, NO_RULES).clock
+    clock = quota.at_present(probing, 50.0)
+    assert clock.limit is not None and clock.limit.until > 50.0
+    assert quota.answered(clock, "b.1", 51.0).limit is None
+
+
 def test_a_person_overrides_a_guess_or_everything() -> None:
     assert quota.ask(limited(), "b.1", 200.0, NO_RULES, force=Force.GUESSES).hold is not None
     assert quota.ask(limited(guessed=True), "b.1", 200.0, NO_RULES, force=Force.GUESSES).hold is None
@@ -136,7 +189,7 @@ def test_keep_free_stops_work_until_the_windows_reset() -> None:
     hold = quota.hold_of(clock, "b.1", 200.0, rules)
     assert hold is not None
     assert (hold.kind, hold.until, hold.brief) == (HoldKind.RESERVED, 1000.0, False)
-    assert "91 % of five hour used" in hold.why
+    assert "91 % of the 5-hour limit used" in hold.why
     assert quota.hold_of(clock, "b.1", 1000.0, rules) is None
     assert quota.hold_of(clock, "b.1", 200.0, AccountRules(keep_free=0.05)) is None
 
@@ -227,6 +280,104 @@ def test_a_reset_costs_one_call_per_account_and_nobody_starves(
     assert all(world.served), "everybody got a turn"
     if slots:
         assert world.most_working <= slots
+
+
+STEPS, SHARE, KEEP_FREE, WINDOW_S = 170, 0.05, 0.1, 60.0
+
+
+class Night(World):
+    """The same, with ralphs that are killed, a window of which a share is kept free, and a clock set back.
+
+    ``true_at`` is the vendors' time; the ralphs' clock shows ``ahead_s`` more until it is set back.
+    """
+
+    def __init__(self, slots: int, ahead_s: float, *, guessed: bool) -> None:
+        super().__init__(slots)
+        self.rules = AccountRules(slots, KEEP_FREE)
+        self.ahead_s, self.guessed = ahead_s, guessed
+        self.life = [0] * RALPHS
+        self.used = [0.0] * ACCOUNTS
+        self.most_used = 0.0
+        self.ends_in_s: dict[int, float] = {}
+
+    def by(self, ralph: int) -> str:
+        return f"ralph{ralph}.{self.life[ralph]}"
+
+    def kill(self, ralph: int) -> None:
+        number = ralph % ACCOUNTS
+        self.clocks[number] = self.clocks[number].without({self.by(ralph)})
+        self.life[ralph] += 1
+        self.ends_in_s.pop(ralph, None)
+
+    def second(self, true_at: float, turn: list[int], lengths: list[float]) -> None:
+        if true_at % WINDOW_S == 0:
+            self.used = [0.0] * ACCOUNTS
+        for ralph in turn:
+            self.turn(ralph, true_at, lengths[ralph])
+        for clock in self.clocks:
+            self.most_working = max(self.most_working, len(clock.working))
+
+    def turn(self, ralph: int, true_at: float, length_s: float) -> None:
+        number, by, at = ralph % ACCOUNTS, self.by(ralph), true_at + self.ahead_s
+        clock = self.clocks[number]
+        if ralph in self.ends_in_s:
+            self.ends_in_s[ralph] -= 1.0
+            if self.ends_in_s[ralph] <= 0:
+                del self.ends_in_s[ralph]
+                self.clocks[number] = quota.ended(quota.answered(clock, by, at), by)
+            return
+        asked = quota.ask(clock, by, at, self.rules)
+        self.clocks[number] = clock = asked.clock
+        if asked.hold is not None:
+            assert asked.hold.until - at <= max(WINDOW_S, PROBE_S, SLOT_LOOK_S) + 40.0, asked.hold
+        elif true_at < self.spent_until[number]:
+            self.refused[number].append(true_at)
+            met = QuotaLimit(self.spent_until[number] + self.ahead_s, at, "", by, self.guessed)
+            self.clocks[number] = quota.ended(quota.limit_met(clock, met), by)
+        else:
+            self.served[ralph] += 1
+            self.used[number] += SHARE
+            self.most_used = max(self.most_used, self.used[number])
+            resets_at = true_at - true_at % WINDOW_S + WINDOW_S + self.ahead_s
+            window = QuotaWindow("five_hour", min(self.used[number], 1.0), at, resets_at)
+            self.clocks[number] = quota.reported(quota.answered(clock, by, at), (window,))
+            self.ends_in_s[ralph] = length_s
+
+
+@given(
+    turns=st.lists(st.permutations(range(RALPHS)), min_size=20, max_size=20),
+    lengths=st.lists(st.floats(1.0, 6.0), min_size=RALPHS, max_size=RALPHS),
+    slots=st.sampled_from([0, SLOTS]),
+    kills=st.dictionaries(st.integers(0, 90), st.integers(0, RALPHS - 1), max_size=12),
+    set_back_at=st.integers(1, 80),
+    ahead_s=st.floats(2.0, 40.0),
+    guessed=st.booleans(),
+)
+def test_a_night_of_kills_and_a_clock_set_back_costs_one_call_a_reset(
+    turns: list[list[int]],
+    lengths: list[float],
+    slots: int,
+    kills: dict[int, int],
+    set_back_at: int,
+    ahead_s: float,
+    guessed: bool,
+) -> None:
+    night = Night(slots, ahead_s, guessed=guessed)
+    for second in range(STEPS):
+        if second == 20:
+            night.spent_until = [50.0] * ACCOUNTS
+        if second == set_back_at:
+            night.ahead_s = 0.0
+        if second in kills:
+            night.kill(kills[second])
+        if second == 110:
+            night.served = [0] * RALPHS  # whoever waited over the limit gets a turn after it
+        night.second(float(second), turns[second % len(turns)], lengths)
+    assert all(len(each) <= 1 for each in night.refused), night.refused
+    assert all(night.served), "nobody starves"
+    if slots:
+        assert night.most_working <= slots
+    assert night.most_used <= 1 - KEEP_FREE + SHARE + 1e-9
 
 
 @given(st.lists(st.permutations(range(RALPHS)), min_size=8, max_size=8), st.integers(1, 4))

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ralphd.core.supervision.events import (
     Committed,
+    CostSeen,
     DaemonStarted,
     DaemonStopping,
     Event,
@@ -122,7 +123,7 @@ resting_states: st.SearchStrategy[Rest] = st.one_of(
     st.builds(Paused, reasons, moments),
 )
 births: st.SearchStrategy[State] = st.builds(
-    Starting, st.none() | resting_states, st.booleans(), st.none() | moments
+    Starting, st.none() | resting_states, st.booleans(), st.none() | moments, st.booleans()
 )
 states: st.SearchStrategy[State] = st.one_of(
     states_with_a_run,
@@ -208,6 +209,7 @@ watched: st.SearchStrategy[Event] = st.one_of(
     st.builds(Overran, moments, run_ids, st.sampled_from(Overdue), st.just("hung")),
     st.builds(Committed, moments, run_ids, st.integers(1, 3)),
     st.builds(ScheduleEnded, moments, run_ids),
+    st.builds(CostSeen, moments, run_ids, st.floats(0, 5)),
     reported,
 )
 passing_time: st.SearchStrategy[Event] = st.one_of(
@@ -226,7 +228,7 @@ news: st.SearchStrategy[Event] = st.one_of(
         SpawnPostponed,
         moments,
         st.just("no memory"),
-        st.sampled_from([Reason.RESOURCES, Reason.SCHEDULE]),
+        st.sampled_from([Reason.RESOURCES, Reason.SCHEDULE, Reason.USAGE_LIMIT]),
         st.none() | moments,
         st.none() | moments,
     ),

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ralphd.core.supervision.events import (
+    CostSeen,
     Event,
     GateRunBegan,
     PauseRequested,
@@ -22,12 +23,14 @@ from ralphd.core.supervision.events import (
 )
 from ralphd.core.supervision.model import (
     Announce,
+    AnsweredReport,
     Done,
     Failed,
     Goal,
     Idle,
     KillAfter,
     LastWord,
+    Next,
     Overdue,
     Paused,
     Policy,
@@ -83,7 +86,7 @@ def test_g2_skip_wait_sets_the_goal_to_running() -> None:
     answer = step(ralph(LIMIT, Goal.PAUSED), SKIP, POLICY)
 
     restarts = Announce("wait.ended", "Restarting Ralph...")
-    assert answer == Step(ralph(Starting(LIMIT)), (restarts, Spawn()))
+    assert answer == Step(ralph(Starting(LIMIT, skips=True)), (restarts, Spawn()))
 
 
 @pytest.mark.parametrize("state", [Idle(), Stopped(), Failed("exit 1"), Done()])
@@ -173,6 +176,16 @@ def test_the_end_of_the_schedule_ends_only_a_run_that_is_wanted(state: State, go
     current = ralph(state, goal, said=RunReports(iterates=True) if isinstance(state, Running) else None)
 
     assert step(current, ScheduleEnded(NOW, RUN), POLICY) == Step(current)
+
+
+def test_a_cost_in_the_output_counts_once_and_only_without_reports() -> None:
+    seen = step(ralph(RUNNING), CostSeen(NOW, RUN, 0.5), POLICY).supervision
+    assert step(seen, CostSeen(NOW, RUN, 0.5), POLICY) == Step(seen)
+    later = step(seen, CostSeen(NOW, RUN, 0.75), POLICY).supervision
+    assert (later.tally.cost_usd, later.said.seen_usd) == (0.75, 0.75)
+    reports = ralph(RUNNING, said=RunReports(answered=(AnsweredReport("f1", "", Next.CONTINUE),)))
+    assert step(reports, CostSeen(NOW, RUN, 0.5), POLICY) == Step(reports)
+    assert step(ralph(RUNNING), CostSeen(NOW, NEXT_RUN, 0.5), POLICY) == Step(ralph(RUNNING))
 
 
 def test_a_run_that_completes_as_its_schedule_ends_is_done() -> None:

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.limits import RunLimits
+from ralphd.core.quota import clock as quota
+from ralphd.core.quota.model import AccountRules, AccountUser, QuotaClock, QuotaLimit, QuotaWindow
 from ralphd.core.supervision.model import Goal, Reason
 from ralphd.core.supervision.start_order import Applicant, StartHold, start_order
 from tests.core.supervision.scenes import NOW
@@ -140,3 +142,133 @@ def test_each_starts_once_places_become_free_one_by_one(line: list[Applicant]) -
     limited = [each for each in started if each.limits.max_running]
 
     assert limited == sorted(limited, key=lambda each: (*rank(each), each.name))
+
+
+# --- accounts and disk --------------------------------------------------------------------------------
+
+ONE_SLOT = {"work": AccountRules(slots=1)}
+
+
+def works(*names: str, waiting: tuple[str, ...] = (), limit: QuotaLimit | None = None) -> QuotaClock:
+    users = (tuple(AccountUser(f"{each}.1", NOW - 5) for each in some) for some in (names, waiting))
+    return QuotaClock("work", "claude", limit, working=next(users), waiting=next(users))
+
+
+def by_accounts(
+    line: list[Applicant], *clocks: QuotaClock, running: int = 0, begun: tuple[Applicant, ...] = ()
+) -> dict[str, StartHold | None]:
+    known = {each.account: each for each in clocks}
+    return start_order(line, running, 1.0, NOW, None, known, begun)
+
+
+def test_each_waits_for_what_it_needs_and_holds_up_only_those_who_need_the_same() -> None:
+    limit = QuotaLimit(NOW + 600, NOW - 9, source="web.1")
+    line = [
+        Applicant("night", NOW - 9, schedule="00:00-00:01", priority=9),
+        Applicant("limited", NOW - 8, accounts={"work": AccountRules()}, limits=TWO),
+        Applicant("second", NOW - 7, accounts={"work": AccountRules()}, limits=TWO),
+        Applicant("full", NOW - 6, no_room="50 GiB of 50GiB are used", limits=TWO),
+        Applicant("first", NOW - 5, limits=TWO),
+        Applicant("placeless", NOW - 4, limits=TWO),
+        Applicant("free", NOW - 3, accounts={"work": AccountRules(), "home": AccountRules()}),
+    ]
+
+    order = by_accounts(line, works(limit=limit), running=1)
+
+    why = "account work: usage limit (met by web)"
+    assert order["limited"] == StartHold(Reason.USAGE_LIMIT, why, NOW + 600, ("work",))
+    assert order["second"] is not None and order["second"].why == f"{why}; next after limited"
+    assert order["full"] == StartHold(Reason.RESOURCES, "50 GiB of 50GiB are used")
+    assert [name for name, hold in order.items() if hold is None] == ["first", "free"]
+    assert order["placeless"] is not None and order["night"] is not None
+
+
+def test_the_next_for_a_slot_starts_and_those_after_it_wait() -> None:
+    line = [Applicant(name, NOW - 9 + n, accounts=ONE_SLOT) for n, name in enumerate("bcd")]
+
+    order = by_accounts(line, works("a"))
+    waits = {name: hold.why for name, hold in order.items() if hold is not None}
+    assert waits == {
+        "c": "account work: 1 of 1 slots are in use; next after b",
+        "d": "account work: 1 of 1 slots are in use; next after b, c",
+    }
+    begun, *line = line
+    assert None not in by_accounts(line, works("a"), begun=(begun,)).values()
+    urgent = Applicant("urgent", NOW, accounts=ONE_SLOT, priority=1)
+    assert by_accounts([*line, urgent], works("a"), begun=(begun,))["urgent"] is None
+    slots = {"work": AccountRules(slots=3)}
+    three = by_accounts([replace(each, accounts=slots) for each in line], works("a"))
+    assert list(three.values()) == [None, None]
+
+
+def test_after_a_reset_one_starts_and_keep_free_holds_all() -> None:
+    line = [Applicant(name, NOW - 9, accounts={"work": AccountRules(keep_free=0.1)}) for name in "ab"]
+    over = by_accounts(line, works(limit=QuotaLimit(NOW - 1, NOW - 99)))
+    assert over["a"] is None
+    assert over["b"] is not None and over["b"].reason is Reason.USAGE_LIMIT
+    assert over["b"].why == "account work: usage limit over; next after a"
+    used = replace(works(), windows=(QuotaWindow("five_hour", 0.95, NOW, NOW + 60),))
+    assert [hold and hold.until for hold in by_accounts(line, used).values()] == [NOW + 60, NOW + 60]
+
+
+def test_who_loops_behind_is_first_after_the_reset() -> None:
+    clock = works(waiting=("loop",), limit=QuotaLimit(NOW - 1, NOW - 99))
+    line = [Applicant("later", NOW, accounts={"work": AccountRules()})]
+    assert by_accounts(line, clock)["later"] is not None
+    assert by_accounts([replace(line[0], priority=1)], clock)["later"] is None
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=8),
+    st.integers(1, 3),
+    st.lists(st.integers(1, 3), min_size=8, max_size=8),
+    st.booleans(),
+)
+def test_with_slots_all_work_larger_priorities_first_and_nobody_starves(
+    priorities: list[int], slots: int, tasks: list[int], starts_at_a_reset: bool
+) -> None:
+    """Rounds: some are started, their loops ask, one attempt ends. The first attempts come in rank order."""
+    rules, at = AccountRules(slots=slots), NOW
+    limit = QuotaLimit(NOW, NOW - 9) if starts_at_a_reset else None
+    clock = QuotaClock("work", "claude", limit)
+    left = {f"r{n}": tasks[n] for n in range(len(priorities))}
+    queue = {f"r{n}": Applicant(f"r{n}", NOW - 20 + n, priority=each, accounts={"work": rules})
+             for n, each in enumerate(priorities)}  # fmt: skip
+    loops: dict[str, Applicant] = {}
+    firsts: list[Applicant] = []
+    for _ in range(200):
+        at += 1.0
+        order = start_order(queue.values(), 0, 1.0, at, None, {"work": clock})
+        for name in [name for name, hold in order.items() if hold is None]:
+            loops[name] = queue.pop(name)
+        for name in sorted(loops):
+            me, user = loops[name], f"{name}.1"
+            if user in {each.by for each in clock.working}:
+                continue
+            since = None if me in firsts else me.queued_at
+            asked = quota.ask(clock, user, at, rules, priority=me.priority, queued_at=since)
+            clock = asked.clock
+            if asked.hold is None and me not in firsts:
+                firsts.append(me)
+            assert len(clock.working) <= slots
+        if clock.working:
+            by = min(clock.working, key=lambda each: each.since).by
+            clock = quota.ended(quota.answered(clock, by, at), by)
+            left[name := by.removesuffix(".1")] -= 1
+            if not left[name]:
+                del loops[name]
+    assert not any(left.values()), "somebody starves"
+    assert len(firsts) == len(priorities)
+    if slots == 1:
+        assert firsts == sorted(firsts, key=rank)
+
+
+def test_a_loop_keeps_the_turn_that_its_ralph_waited_for() -> None:
+    rules = AccountRules(slots=1)
+    clock = quota.ask(works("a"), "b.1", NOW + 1, rules).clock
+    clock = quota.ask(clock, "late.1", NOW + 2, rules, queued_at=NOW).clock
+
+    free = quota.ended(clock, "a.1")
+
+    assert quota.hold_of(free, "late.1", NOW + 3, rules) is None
+    assert quota.hold_of(free, "b.1", NOW + 3, rules) is not None

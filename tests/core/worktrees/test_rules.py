@@ -49,7 +49,7 @@ def test_a_second_repository_of_a_name_gets_a_digest() -> None:
 
 
 def test_no_two_worktrees_share_ports() -> None:
-    bases = list(islice(port_bases([TREE]), 3))
+    bases = list(islice(port_bases([TREE.port_base]), 3))
     assert bases == [20_000 + PORTS, 20_000 + 2 * PORTS, 20_000 + 3 * PORTS]
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -169,6 +170,20 @@ def test_a_page_that_is_watched_neither_wraps_nor_scrolls(
 def test_a_limit_seen_in_the_output_is_shown_for_that_ralph(golden: Golden) -> None:
     seen = {"agent": "claude", "limit": {"agent": "claude", "name": "five_hour", "resets_at": LIMIT["until"]}}
     golden(table_text.table([view(seen=seen), view("b")], NOW, columns=100))
+
+
+def test_what_waits_to_land_has_a_line(golden: Golden, daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
+    def done(name: str, state: str, why: str = "") -> dict[str, Any]:
+        landing = {"state": state, "target": "main", "why": why, "next": f"ralphctl land {name}"}
+        return view(name, state="done", command=[], landing=landing, finished_at="2026-11-21T06:00:00Z")
+
+    views = [done("api", "waiting"), done("web", "refused", "conflict in src/app.py")]
+    views.append(view("docs", directory=str(tmp_path)))
+    daemon.views = {each["name"]: each for each in views}
+    golden(
+        table_text.table(views, NOW, columns=80), table_text.table(views, NOW, columns=80, every=False),
+        ctl("status", "api"), ctl("status", "web"), ctl("status", cwd=tmp_path),
+    )  # fmt: skip
 
 
 def test_one_line_names_those_that_wait_for_the_same_agent() -> None:

@@ -123,6 +123,18 @@ def test_a_wait_by_itself_is_information_and_a_short_one_is_none(golden: Golden)
     assert panels(event("wait.started", message="Ralph is waiting", until=rfc3339(NOW + 0.5))) == []
 
 
+def test_a_landing_is_a_panel_with_its_reason(golden: Golden) -> None:
+    why = "ralph/api does not land on main: conflict in src/app.py"
+    shown = panels(
+        event("landing.queued", message="ralph/api is queued to land on main"),
+        event("landing.testing", message="ralph/api is tested on top of abc1234"),
+        event("landing.landed", message="ralph/api landed on main"),
+        event("landing.refused", message=why, tail="exit 1"),
+    )
+    assert [panel.kind for panel in shown] == [PanelKind.INFO, PanelKind.SUCCESS, PanelKind.WARNING]
+    golden(*map(drawn, shown))
+
+
 def test_a_person_is_called_in_red_unless_the_last_words_do_so(golden: Golden) -> None:
     call = event("ralph.escalated", message="red twice", needs="a look", do="ralphctl logs api")
     (panel,) = panels(call)

@@ -4,6 +4,8 @@ import fcntl
 import json
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,9 @@ from ralphctl.report import read as reading
 from ralphctl.report import text as words
 from ralphctl.report.history import HistoryReader
 from ralphctl.report.model import RalphReport
+from ralphd.core.landing.model import LandingCandidate, LandingQueue, Standing, Target
 from ralphd.core.time import rfc3339
+from ralphd.store.shared.landing import LandingFiles
 from tests.ctl import fake
 from tests.ctl.conftest import Ctl
 from tests.ctl.golden_files import Golden
@@ -242,9 +246,66 @@ def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: C
     assert every.returncode == 0
 
 
+def has_landed(held: Path, *candidates: LandingCandidate) -> Path:
+    """A landing queue of the repository ``shop``, whose tip is the merge of a branch with two commits."""
+    shop = held.parent / "home" / "shop"
+    shop.mkdir(parents=True)
+    commit = "git commit --quiet --allow-empty -m "
+    merge = f"git init -qb main && {commit} 1 && git switch -qc b && {commit} 2 && {commit} 3"
+    merge += " && git switch -q main && git merge -qm 4 --no-ff b"
+    who = {f"GIT_{one}_{what}": "a@b" for one in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    subprocess.run(merge, shell=True, cwd=shop, env=os.environ | who, check=True)
+    tip = subprocess.check_output(["git", "rev-parse", "main"], cwd=shop, text=True).strip()
+    every = tuple(replace(each, commit=tip if each.commit else "") for each in candidates)
+    files = LandingFiles.of(held, shop / ".git")
+    files.create()
+    files.save(LandingQueue(str(shop / ".git"), str(shop), Target("main"), candidates=every))
+    return files.queue_file
+
+
+def candidate(number: int, ralph: str, standing: Standing, hours: float, why: str = "") -> LandingCandidate:
+    ended_at = None if standing is Standing.WAITING else NOW - hours * 3600
+    commit = "the tip" if standing is Standing.LANDED else ""
+    branch = f"refs/heads/ralph/{ralph}"
+    return LandingCandidate(
+        number, ralph, branch, "abc", NOW - 7200, standing, why, commit=commit, ended_at=ended_at
+    )
+
+
+def test_one_report_says_what_landed_and_what_waits(held: Path, ctl: Ctl, golden: Golden) -> None:
+    for name in ("api", "db", "docs", "web"):
+        ralph(held, iter(()), name)
+    file = has_landed(
+        held,
+        candidate(1, "api", Standing.LANDED, 30),
+        candidate(2, "db", Standing.REFUSED, 2, "conflict in f"),
+        replace(candidate(3, "web", Standing.REFUSED, 2, "the tests fail on top of abc1234"), has_task=True),
+        candidate(4, "docs", Standing.WAITING, 1, "it changes ralph.toml: land it yourself"),
+        candidate(5, "db", Standing.LANDED, 1),
+    )
+    before = file.read_bytes()
+    every, one, marked = ctl("report"), ctl("report", "web"), ctl("report", "docs", "--md")
+    golden(every, one, marked)
+    shown = json.loads(ctl("report", "--json").stdout)["landing"]
+    kept = [[each[key] for key in ("number", "commits")] for each in shown[0]["candidates"]]
+    assert kept == [[4, None], [5, 2], [3, None]]
+    shutil.rmtree(held / "ralphs" / "db")
+    assert "ralph/db landed (2 commits)" in ctl("report").stdout
+    file.write_text("torn")
+    assert ctl("report").returncode == 0
+    assert file.read_text() == "torn" != before.decode()
+
+
+def test_all_means_all_in_the_directory_of_one_too(held: Path, ctl: Ctl) -> None:
+    here, _ = (ralph(held, iter(()), name) for name in ("api", "web"))
+    assert ctl("report", cwd=here).stdout.startswith("api  done")
+    assert ctl("report", "--all", cwd=here).stdout.startswith("2 ralphs")
+
+
 def test_the_json_has_a_version_and_the_keys_that_are_documented(held: Path, ctl: Ctl) -> None:
     ralph(held, night(30, NOW - 7200), state="done")
     (held / "ralphs" / "demo" / "tasks.json").write_text('{"tasks": {"A": {"status": "failed"}}}')
+    has_landed(held, candidate(1, "demo", Standing.LANDED, 1))
     said = ctl("report", "--json", "--since", f"@{EVENING}", "--until", f"@{NOW}")
     found = json.loads(said.stdout)
     assert (found["version"], found["since"], found["until"]) == (1, rfc3339(EVENING), rfc3339(NOW))

@@ -1,13 +1,28 @@
 """Merges as objects, and a target that moves only where nobody's work changes (M2, M3)."""
 
+import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ralphd.core.landing.model import Hindered, Target, TargetMoved, TargetTaken
+from ralphd.core.landing.model import (
+    BranchPushed,
+    Hindered,
+    LandingCandidate,
+    LandingQueue,
+    Standing,
+    Target,
+    TargetMoved,
+    TargetTaken,
+)
+from ralphd.core.loop.inbox import Inbox
+from ralphd.core.worktrees.rules import Worktree
+from ralphd.git.landing.follow import planned
 from ralphd.git.landing.merge import Tip, ToMerge, changed_paths, merge_batch
-from ralphd.git.landing.target import TargetBranch, find_target
+from ralphd.git.landing.target import NETWORK_RETRY_S, REJECTED_RETRY_S, TargetBranch, find_target
 from ralphd.git.landing.tree import is_ours, prepare
 from ralphd.git.runner import GitRunner, NotDone
 
@@ -75,6 +90,18 @@ def test_candidates_are_merged_one_after_the_other(place: Place) -> None:
     assert changed_paths(place.git, place.tip().tip, a.head) == ("a",)
 
 
+def test_branches_that_were_merged_crosswise_can_land(place: Place) -> None:
+    a = place.branch("a", a="a\n").head
+    place("commit", "-q", "--allow-empty", "-m", "on main")
+    old = place("rev-parse", "main")
+    place("merge", "-q", "--no-edit", a)
+    place("switch", "-q", "a")
+    place("merge", "-q", "--no-edit", old)
+    head = place.commit("more", c="c\n")
+    assert len(place("merge-base", "--all", "main", head).split()) == 2
+    assert changed_paths(place.git, place("rev-parse", "main"), head) == ("c",)
+
+
 def test_a_conflict_names_its_files(place: Place) -> None:
     a = place.branch("a", shared="a\n")
     place.commit("mine", shared="mine\n")
@@ -94,13 +121,56 @@ def test_what_the_target_has_is_not_merged_again(place: Place) -> None:
     assert merge_batch(place.git, place.tip(), [a], own_list="auto").present == (a.id,)
 
 
+def test_a_commit_that_is_queued_twice_is_merged_once(place: Place) -> None:
+    a = place.branch("a", a="a\n")
+    again = ToMerge(a.id + 1, a.name, a.head)
+    done = merge_batch(place.git, place.tip(), (a, again), own_list="auto")
+    assert [each.id for each in done.merged] == [a.id]
+    assert (done.conflicts, done.present) == ({}, ())
+
+
 def test_neighbouring_ticks_are_no_conflict(place: Place) -> None:
     a = place.branch("a", TASKS="- [x] one\n- [ ] two\n")
     b = place.branch("b", TASKS="- [ ] one\n- [x] two\n")
-    (place.path / ".git/ralph-landing-index.99999999.lock").touch()  # of a daemon that was killed
+    mine, dead = (place.path / f".git/ralph-landing-index.{pid}.0.lock" for pid in (os.getpid(), 99999999))
+    for index in (mine, dead):
+        index.touch()
     commit = merged(place, a, b)
     assert place("show", f"{commit}:TASKS.md") == "- [x] one\n- [x] two"
-    assert not list((place.path / ".git").glob("ralph-landing-index*"))
+    assert list((place.path / ".git").glob("ralph-landing-index*")) == [mine]
+
+
+def test_a_branch_opens_no_task_that_is_done_on_the_target(place: Place) -> None:
+    a = place.branch("a", TASKS="- [x] one\n- [ ] two\n")
+    place("merge", "-q", "a")
+    place("switch", "-q", "-c", "b", a.head)
+    head = place.commit("an old side of the list", TASKS="- [ ] one\n- [x] two\n", b="b\n")
+    place("switch", "-q", "main")
+    commit = merged(place, ToMerge(7, "b", head))
+    assert place("show", f"{commit}:TASKS.md") == "- [x] one\n- [x] two"
+
+
+def test_a_conflict_with_what_landed_since_is_told_apart(place: Place) -> None:
+    a = place.branch("a", shared="a\n")
+    for name, after in (("b", a.head), ("c", "main")):
+        place("switch", "-q", "-c", name, after)
+        place.commit(name, shared=f"{name}\n")
+    place("switch", "-q", "main")
+    place.commit("person", shared="person\n")
+    wanted = [ToMerge(at, name, place("rev-parse", name), refused_at=a.head) for at, name in enumerate("bc")]
+    done = merge_batch(place.git, place.tip(), wanted, own_list="auto")
+    assert (set(done.conflicts), done.resolved) == ({0, 1}, (0,))
+
+
+def test_two_merges_at_once_do_not_share_an_index(place: Place) -> None:
+    a = place.branch("a", TASKS="- [x] one\n- [ ] two\n")
+    b = place.branch("b", TASKS="- [ ] one\n- [x] two\n", other="b\n")
+    place("merge", "-q", "a")
+    with ThreadPoolExecutor(8) as pool:
+        commits = {*pool.map(lambda _: merged(place, b), range(16))}
+    trees = {place("rev-parse", f"{commit}^{{tree}}") for commit in commits}
+    assert len(trees) == 1, a
+    assert place("show", f"{commits.pop()}:TASKS.md") == "- [x] one\n- [x] two"
 
 
 def test_a_landing_is_undone_by_a_commit(place: Place) -> None:
@@ -119,6 +189,26 @@ def test_a_clean_checkout_follows(place: Place) -> None:
     assert place.target.advance(place.git, Tip(place("rev-parse", "main~1")), commit) == TargetMoved()
 
 
+@pytest.mark.parametrize("act", ["merge", "commit", "old index"])
+def test_a_person_who_moves_at_the_same_time_wins(
+    place: Place, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    commit, tip = merged(place, place.branch("a", a="a\n")), place.tip()
+
+    def person(name: str) -> None:
+        if name == "guard.move.tree" and act == "merge":
+            place("merge", "-q", "--ff-only", commit)
+        elif name == "guard.move.tree" and act == "commit":
+            place("commit", "-q", "-m", "person")
+        elif name == "guard.move.tree":
+            place("update-ref", "HEAD", place("commit-tree", "-p", "HEAD", "-m", "person", "HEAD^{tree}"))
+
+    monkeypatch.setattr("ralphd.diagnostics.reach", person)
+    place.target.advance(place.git, tip, commit)
+    assert place("log", "-1", "--format=%s", "main") == ("Merge branch 'a'" if act == "merge" else "person")
+    assert place("status", "--porcelain") == ""
+
+
 def test_a_dirty_checkout_is_not_touched(place: Place) -> None:
     commit = merged(place, place.branch("a", a="a\n"))
     before = place("rev-parse", "main")
@@ -134,7 +224,10 @@ def test_a_dirty_checkout_is_not_touched(place: Place) -> None:
     assert isinstance(place.target.advance(place.git, place.tip(), second), TargetMoved)
     assert place("rev-parse", "ralph/landed") == second
 
+    before_seen = place.target.signature(place.path / ".git")
+    assert place.target.signature(place.path / ".git") == before_seen
     place("restore", "shared")
+    assert place.target.signature(place.path / ".git") != before_seen
     assert place.target.follow(place.git) is True
     assert place("rev-parse", "main") == second
     assert place("branch", "--list", "ralph/landed") == ""
@@ -225,9 +318,62 @@ def test_a_push_in_between_is_normal(place: Place, tmp_path: Path) -> None:
     assert remote.tip() == theirs
 
 
+def test_a_branch_is_pushed_and_never_forced(place: Place, tmp_path: Path) -> None:
+    remote, a = Remote(place, tmp_path), place.branch("a", a="a\n")
+    assert remote.target.publish(place.git, "refs/heads/a", a.head) == BranchPushed()
+    assert remote.target.publish(place.git, "refs/heads/a", a.head) == BranchPushed()
+    assert place("ls-remote", "origin", "a").split()[0] == a.head
+    place("branch", "-f", "a", "main")
+    other = place.branch("other", a="other\n")
+    assert remote.target.publish(place.git, "refs/heads/b", "0" * 40) == BranchPushed(
+        "the commit 0000000 is not in the repository any more"
+    )
+    done = remote.target.publish(place.git, "refs/heads/a", other.head)
+    assert isinstance(done, BranchPushed)
+    assert "rejected, since the upstream has commits that are not here" in done.rejected
+    assert place("ls-remote", "origin", "a").split()[0] == a.head
+
+
+def test_a_hook_of_the_remote_is_quoted(place: Place, tmp_path: Path) -> None:
+    remote, a = Remote(place, tmp_path), place.branch("a", a="a\n")
+    hook = remote.bare / "hooks/pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho no ticket is named >&2\nexit 1\n")
+    hook.chmod(0o755)
+    done = remote.target.publish(place.git, "refs/heads/a", a.head)
+    assert isinstance(done, BranchPushed)
+    assert "(pre-receive hook declined)" in done.rejected
+    assert done.rejected.endswith("; remote: no ticket is named")
+    moved = remote.target.advance(place.git, place.tip(), merged(place, a))
+    assert isinstance(moved, Hindered)
+    assert "no ticket is named" in moved.why
+    assert moved.retry_after_s == REJECTED_RETRY_S
+
+
+def test_hooks_of_the_repository_do_not_run(place: Place, tmp_path: Path) -> None:
+    remote, a = Remote(place, tmp_path), place.branch("a", a="a\n")
+    for name in ("pre-push", "reference-transaction", "post-checkout", "pre-merge-commit", "pre-commit"):
+        hook = place.path / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\nexit 1\n")
+        hook.chmod(0o755)
+    commit = merged(place, a)
+    place("config", "core.hooksPath", "hooks")
+    (place.path / ".git/info/exclude").write_text("hooks\n")
+    tip = remote.target.read(place.git, fetches=True)
+    assert remote.target.advance(place.git, tip, commit) == TargetMoved()
+    assert remote.target.publish(place.git, "refs/heads/a", a.head) == BranchPushed()
+    assert place("rev-parse", "main") == remote.tip() == commit
+    assert not list(tmp_path.glob("ran-*"))
+
+
 def test_a_remote_that_is_gone_is_tried_later(place: Place, tmp_path: Path) -> None:
     remote = Remote(place, tmp_path)
+    a = place.branch("a", a="a\n")
     remote.bare.rename(tmp_path / "away")
+    done = remote.target.publish(place.git, "refs/heads/a", a.head)
+    assert isinstance(done, Hindered)
+    assert done.retry_after_s == NETWORK_RETRY_S
     with pytest.raises(NotDone, match="git fetch"):
         remote.target.read(place.git, fetches=True)
 
@@ -260,3 +406,26 @@ def test_a_tree_without_its_git_is_made_again(place: Place, tmp_path: Path) -> N
     assert is_ours(tree, common)
     assert (outer.path / "mine").read_text() == "not committed\n"
     assert outer("rev-parse", "HEAD") == mine
+
+
+def test_a_conflict_with_what_landed_is_one_task(place: Place) -> None:
+    mine = place.branch("ralph/a", shared="a\n").head
+    common = str((place.path / ".git").resolve())
+    tree = Worktree("a", str(place.path), common, str(place.path), "ralph/a", mine, 0.0, 0)
+    queue, kept = LandingQueue(common, str(place.path), Target("main")), Inbox()
+    for number in (1, 2):
+        place("switch", "-q", "main")
+        commit = place.commit(f"landed {number}", shared=f"main {number}\n")
+        landed = LandingCandidate(
+            number, "b", "refs/heads/ralph/b", commit, 0.0, Standing.LANDED, commit=commit, ended_at=number
+        )
+        place("switch", "-q", "ralph/a")
+        queue = replace(queue, candidates=(landed,))
+        merge = planned(tree, place.path, queue, "auto")
+        assert merge is not None and not merge.move.new
+        kept = merge.with_task(merge.with_task(kept, 1.0), 2.0)
+    assert [each.text.split(": ")[0] for each in kept.tasks] == [
+        f"main {commit[:7]} does not merge into ralph/a"
+    ]
+    refused = LandingCandidate(9, "a", "refs/heads/ralph/a", mine, 0.0, Standing.REFUSED)
+    assert planned(tree, place.path, replace(queue, candidates=(landed, refused)), "auto") is None

@@ -1,6 +1,7 @@
 """Worktrees by git: made, made again, examined, saved, removed (W1 to W5)."""
 
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,6 +90,38 @@ def test_a_worktree_that_git_has_forgotten_is_added_again(main: WorkTree) -> Non
     assert (inner.path / "work").read_text() == "work"
 
 
+def test_a_worktree_outlives_the_one_it_was_made_from(main: WorkTree) -> None:
+    first, outer = made(main, "first")
+    source = worktrees.source_of(outer.path, None)
+    assert source.top == outer.path
+    path = outer.path.with_name("second")
+    second = replace(first, name="second", path=str(path), source=str(source.top), branch="ralph/second")
+    worktrees.make(replace(second, stage="making"))
+    worktrees.remove(first)
+    shutil.rmtree(path)
+
+    assert not worktrees.facts_of(second).is_there
+    worktrees.make(second)
+    assert (path / "folder/file").exists()
+    worktrees.unlock(second)
+    worktrees.remove(second)
+
+    assert not path.exists() and "ralph/second" not in main.git("branch")
+
+
+def test_a_bare_repository_has_worktrees_where_it_has_a_work_tree(main: WorkTree, tmp_path: Path) -> None:
+    bare = tmp_path / "bare.git"
+    main.git("clone", "-q", "--bare", str(main.path), str(bare))
+    with pytest.raises(RalphdError, match="not in a work tree of git") as refused:
+        worktrees.source_of(bare, None)
+    assert "worktree add PATH" in refused.value.mend
+    main.git("-C", str(bare), "worktree", "add", "-q", str(tmp_path / "linked"), "main")
+    tree, inner = made(WorkTree(tmp_path / "linked"))
+    assert worktrees.source_of(inner.path, None).name == "bare"
+    worktrees.remove(tree)
+    assert not inner.path.exists()
+
+
 def test_a_branch_that_is_gone_is_not_made_from_an_old_commit(main: WorkTree) -> None:
     tree, _ = made(main)
     main.git("worktree", "remove", "--force", "--force", tree.path)
@@ -173,7 +206,7 @@ def test_included_files_are_copied_as_git_matches_them(main: WorkTree) -> None:
     (main.path / "cache/link").symlink_to("x")
     tree, inner = made(main)
 
-    copied, left_out = include.include(tree)
+    copied, left_out = include.include(Path(tree.source), Path(tree.path))
 
     assert (sorted(copied), left_out) == ([".env", "cache/link", "cache/x"], [])
     assert (inner.path / ".env").read_text() == ".env"
@@ -187,7 +220,7 @@ def test_no_file_of_the_worktree_is_replaced(main: WorkTree) -> None:
     (main.path / ".env").write_text("new")
     tree, inner = made(main)
     (inner.path / ".env").write_text("own")
-    assert include.include(tree) == ([], [])
+    assert include.include(Path(tree.source), Path(tree.path)) == ([], [])
     include.remove_included(tree)
     assert (inner.path / ".env").read_text() == "own"
 
@@ -199,7 +232,7 @@ def test_what_is_too_large_or_no_file_is_left_out(main: WorkTree, monkeypatch: p
     (main.path / "in-1").write_text("1234")
     (main.path / "in-2").write_text("12")
     tree, inner = made(main)
-    assert include.include(tree) == (["in-2"], ["in-1"])
+    assert include.include(Path(tree.source), Path(tree.path)) == (["in-2"], ["in-1"])
     assert sorted(each.name for each in inner.path.iterdir()) == [".git", "folder", "in-2"]
 
 
@@ -210,5 +243,5 @@ def test_a_folder_that_leads_outside_gets_no_copy(main: WorkTree, tmp_path: Path
     tree, inner = made(main)
     (tmp_path / "outside").mkdir()
     (inner.path / "out").symlink_to(tmp_path / "outside")
-    assert include.include(tree) == ([], ["out/x"])
+    assert include.include(Path(tree.source), Path(tree.path)) == ([], ["out/x"])
     assert list((tmp_path / "outside").iterdir()) == []

@@ -56,8 +56,12 @@ def _task(prompt: str) -> str | None:
         if story.get("passes") is not True:
             return str(story["id"])
     for path in LISTS:
-        if match := _BOX.search(_read(path)) or _HEADING.search(_read(path)):
-            return match[match.lastindex or 0].removeprefix("] ")
+        text = _read(path)
+        boxes = [match[2].removeprefix("] ") for match in _BOX.finditer(text)]
+        if boxes:  # several loops may share a list, each with a task of its own
+            return next((each for each in boxes if f"{each}\n" in prompt), boxes[0])
+        if match := _HEADING.search(text):
+            return match[1]
     return None
 
 
