@@ -502,6 +502,12 @@ class LandingCandidateView(BaseModel):
     next: str
 
 
+class QueuedCandidateView(LandingCandidateView):
+    """A branch in the list of the queue. ``copies``: its commits, each with its copy, if it was rebased."""
+
+    copies: list[tuple[str, str]]
+
+
 class RalphLandingView(LandingCandidateView):
     """The last branch of a ralph in a landing queue. ``blocked`` says why nothing lands."""
 
@@ -525,7 +531,7 @@ class LandingQueueView(BaseModel):
     mode: Literal["off", "ask", "auto", "branch"]
     blocked: str | None
     batch: LandingBatchView | None
-    candidates: list[LandingCandidateView]
+    candidates: list[QueuedCandidateView]
 
 
 class LandingView(BaseModel):

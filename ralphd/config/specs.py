@@ -314,8 +314,9 @@ class LandingSpec:
     land yourself. Not set, it is 'ask' for ralphs in a worktree (`start --worktree`)."""
     target: FilledText = "main"
     """The branch that everything lands on."""
-    method: Literal["merge"] = "merge"
-    """How a branch gets onto the target."""
+    method: Literal["merge", "rebase"] = "merge"
+    """How a branch gets onto the target. 'rebase' copies its commits instead of merging them. A branch that
+    was pushed, or that has a merge of its own, is always merged."""
     max_landing_tries: Count = 3
     """You are alerted when a branch was refused this often; 0 alerts the first time."""
 

@@ -205,6 +205,26 @@ def test_a_landing_is_undone_by_a_commit(daemon: Daemon) -> None:
     ]  # fmt: skip
 
 
+def test_a_rebased_landing_is_undone_commit_by_commit(daemon: Daemon) -> None:
+    yard, person = Yard.of(daemon, toml=TOML + '[landing]\nmethod = "rebase"\n'), Person(daemon)
+    daemon.start()
+    place = yard.ralph("good", good="1\n", better="1\n")
+    yard.commit(yard.main, "mine", "1\n")
+    yard.land("good")
+    landed = yard.ended(1)[1]
+    assert yard.git("log", "--format=%s").splitlines()[:3] == ["good: better", "good: good", "project: mine"]
+    olds = yard.git("rev-list", "--reverse", "--max-count=2", "HEAD", at=place).splitlines()
+    news = yard.git("rev-list", "--reverse", "--max-count=2", "main").splitlines()
+    assert landed["copies"] == [list(each) for each in zip(olds, news, strict=True)]
+    assert olds[-1] == yard.git("rev-parse", f"refs/ralph/rebased/{olds[-1]}")
+
+    assert person("land", "good", "--undo").returncode == 0
+    yard.ended(2)
+    reverts = ['Revert "good: good"', 'Revert "good: better"']
+    assert yard.git("log", "--format=%s").splitlines()[:2] == reverts
+    assert not (yard.main / "good").exists() and (yard.main / "mine").exists()
+
+
 def test_without_tests_nothing_lands(daemon: Daemon) -> None:
     yard, person = Yard.of(daemon), Person(daemon)
     (yard.main / "ralph.toml").write_text("[regent]\n")
@@ -284,9 +304,9 @@ def test_what_changes_the_rules_waits_for_a_person(daemon: Daemon) -> None:
     assert yard.ended(2)[2]["state"] == "landed"
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_it_lands_once_wherever_the_daemon_dies(daemon: Daemon, remote: bool) -> None:
-    yard = Yard.of(daemon, remote=remote)
+@pytest.mark.parametrize(("remote", "method"), [(False, "merge"), (True, "merge"), (True, "rebase")])
+def test_it_lands_once_wherever_the_daemon_dies(daemon: Daemon, remote: bool, method: str) -> None:
+    yard = Yard.of(daemon, remote=remote, toml=f'{TOML}[landing]\nmethod = "{method}"\n')
     daemon.start(failpoints=PLACES[:1], unarmed=True)
     (yard.main / "mine").write_text("untracked\n")
     before = (yard.main / "mine").stat().st_mtime_ns
@@ -299,8 +319,9 @@ def test_it_lands_once_wherever_the_daemon_dies(daemon: Daemon, remote: bool) ->
         ends = yard.ended(number)
         assert ends[number]["state"] == "landed", place
         tip = "origin/main" if remote else "main"
-        merges = yard.git("log", "--first-parent", "--merges", "--format=%s", tip).splitlines()
-        assert merges == [f"Merge branch 'ralph/r{each}'" for each in range(number, 0, -1)], place
+        subjects = yard.git("log", "--first-parent", "--format=%s", tip).splitlines()[:-1]
+        each_is = "Merge branch 'ralph/{0}'" if method == "merge" else "{0}: {0}"
+        assert subjects == [each_is.format(f"r{each}") for each in range(number, 0, -1)], place
         assert yard.git("rev-parse", "main") == yard.git("rev-parse", tip)
         assert yard.git("status", "--porcelain") == "?? mine"
     assert (yard.main / "mine").stat().st_mtime_ns == before

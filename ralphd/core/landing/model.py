@@ -53,7 +53,8 @@ class LandingCandidate:
     reverts (M6). ``tries`` counts how often the branch was refused for its content (M4). ``is_told``: its
     end was published; ``has_task``: its ralph got a task about it. ``is_auto``: no person asked for it.
     ``publishes``: the branch is only pushed, for a pull request (M1). ``note`` is what its tests showed,
-    although they passed. ``refused_at`` is what it was merged onto when it conflicted last.
+    although they passed. ``refused_at`` is what it was merged onto when it conflicted last. ``copies``: if it
+    landed by rebase, its commits, oldest first, each with its copy on the target.
     """
 
     id: int
@@ -74,6 +75,13 @@ class LandingCandidate:
     has_task: bool = False
     publishes: bool = False
     refused_at: str = ""
+    copies: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def undone(self) -> tuple[str, ...]:
+        """What it reverts, newest first: the commit ``undoes``, or all copies of a rebased branch."""
+        copies = tuple(copy for _, copy in reversed(self.copies))
+        return (copies or (self.undoes,)) if self.undoes else ()
 
     @property
     def name(self) -> str:
@@ -83,10 +91,14 @@ class LandingCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A candidate of a batch, and the commit that was made for it on top of the one before."""
+    """A candidate of a batch, and the commit that was made for it on top of the one before.
+
+    ``copies``: as in ``LandingCandidate``.
+    """
 
     id: int
     commit: str
+    copies: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +177,15 @@ class LandingQueue:
     def standing(self, standing: Standing) -> tuple[LandingCandidate, ...]:
         """Return the candidates that stand so, in the order of the queue."""
         return tuple(each for each in self.candidates if each.standing is standing)
+
+    def copied(self, branch: str) -> tuple[tuple[str, str], ...] | None:
+        """Return the heads of a branch that landed by rebase, each with its last copy.
+
+        None: the branch was pushed, so somebody may have its commits (M2).
+        """
+        known = [each for each in self.candidates if each.branch == branch and not each.undoes]
+        pushed = any(each.publishes for each in known)
+        return None if pushed else tuple((each.head, each.commit) for each in known if each.copies)
 
     @property
     def is_idle(self) -> bool:

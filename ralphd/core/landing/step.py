@@ -261,7 +261,7 @@ def _landed(queue: LandingQueue, batch: LandingBatch, note: str, at: Moment) -> 
     for each in batch.merged:
         done = replace(
             queue.candidate(each.id), standing=Standing.LANDED, commit=each.commit, why=note, tries=0,
-            note=batch.note,
+            note=batch.note, copies=each.copies,
         )  # fmt: skip
         queue = _ended(queue, done, at)
     left = tuple(id for id in queue.suspects if id not in batch.ids)

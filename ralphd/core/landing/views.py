@@ -86,7 +86,10 @@ def queue_view(queue: LandingQueue, active: Container[str]) -> dict[str, Any]:
     is_open = {each.id: each.standing in (Standing.QUEUED, Standing.WAITING) for each in queue.candidates}
     first = [each for each in queue.candidates if is_open[each.id]]
     last = [each for each in reversed(queue.candidates) if not is_open[each.id]]
-    shown = [_shown(each) | {"next": next_words(queue, each, active)} for each in (*first, *last)]
+    shown = [
+        _shown(each) | {"next": next_words(queue, each, active), "copies": each.copies}
+        for each in (*first, *last)
+    ]
     batch = queue.batch
     return {
         "repository": queue.repository,

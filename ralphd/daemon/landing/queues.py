@@ -177,8 +177,9 @@ class LandingQueues:
                 raise NotLandable(f"{which} landed that could be undone", mend="ralphctl queue")
             last = max(known, key=lambda each: each.ended_at or 0.0)
             revert = replace(
-                wanted.candidate, ralph=last.ralph, branch=last.branch, head=last.commit, undoes=last.commit
-            )
+                wanted.candidate, ralph=last.ralph, branch=last.branch, head=last.commit, undoes=last.commit,
+                copies=last.copies,
+            )  # fmt: skip
             return await self._admit(replace(wanted, candidate=revert))
 
     async def _admit(self, wanted: Wanted, *, publishes: bool = False, waits_for: str = "") -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ralphd.core.landing.model import (
     LandingQueue,
     MergeDone,
     Standing,
+    TargetMoved,
 )
 from ralphd.core.landing.views import landing_event, queue_view
 from ralphd.core.supervision.model import RunId
@@ -36,7 +37,7 @@ from ralphd.daemon.gate.test_runs import GateTestResult, GateTests, SetupRuns
 from ralphd.daemon.ralph.run_source import RunSource
 from ralphd.git.landing import merge
 from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch
-from ralphd.git.landing.tree import is_ours, prepare
+from ralphd.git.landing.tree import is_ours, keep_rebased, prepare
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
 from ralphd.git.runner import GitRunner, NotDone, error_text
@@ -222,15 +223,24 @@ class QueueWorker:
         return GitRunner(work_tree)
 
     def _merge(self, batch: LandingBatch) -> MergeDone:
-        git, own_list = self._git(), self._source.configuration.ralph.tasks
+        git, own_list = self._git(), self.configuration.ralph.tasks
+        rebases = self.configuration.landing.method == "rebase"
         wanted = [
-            merge.ToMerge(each.id, each.name, each.head, each.undoes, each.refused_at)
+            merge.ToMerge(
+                each.id, each.name, each.head, each.undone, each.refused_at,
+                copied=self.queue.copied(each.branch) if rebases else None,
+            )
             for each in map(self.queue.candidate, batch.ids)
-        ]
+        ]  # fmt: skip
         return merge.merge_batch(git, self._target().read(git, fetches=True), wanted, own_list=own_list)
 
     def _move(self, batch: LandingBatch) -> LandingFact:
-        return self._target().advance(self._git(), merge.Tip(batch.tip), batch.commit)
+        git = self._git()
+        fact = self._target().advance(git, merge.Tip(batch.tip), batch.commit)
+        if isinstance(fact, TargetMoved):
+            heads = [self.queue.candidate(each.id).head for each in batch.merged if each.copies]
+            keep_rebased(git, heads)
+        return fact
 
     def _publish(self, batch: LandingBatch) -> LandingFact:
         candidate = self.queue.candidate(batch.ids[0])

@@ -70,8 +70,9 @@ def planned(tree: Worktree, directory: Path, queue: LandingQueue, own_list: str)
     what = f"{name} {short_sha(tip)}"
     text = f"merged {what} ({count} commit{'s' * (count != 1)}) before the next iteration"
     task = f"{what} was merged into {tree.branch}, and the tests fail since then: find out why and fix it"
+    copied = any(each.head == old and each.copies and is_ancestor(git, each.commit, tip) for each in landed)
     try:
-        new = tip if is_ancestor(git, old, tip) else merge_into(git, old, name, tip, own_list)
+        new = tip if copied or is_ancestor(git, old, tip) else merge_into(git, old, name, tip, own_list)
     except Conflict as why:
         mine = [each for each in queue.candidates if each.branch == branch]
         if mine and mine[-1].standing is Standing.REFUSED:

@@ -15,7 +15,8 @@ from ralphd.core.landing.task_lists import is_task_list, merged_list, with_ticks
 from ralphd.core.plan import HEADED_LISTS, LISTS
 from ralphd.core.text import short_sha
 from ralphd.git.repo import FULL_SHA
-from ralphd.git.rewrite.revert import make_reverts
+from ralphd.git.rewrite.reapply import copy_commit
+from ralphd.git.rewrite.revert import MOST, commit_sides, make_reverts
 from ralphd.git.runner import GitRunner, NotDone, name_list, readable
 
 KEPT_REFS: Final = "refs/ralph/landing/"
@@ -30,16 +31,19 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ToMerge:
-    """A candidate: the commit ``head``, or with ``undoes`` the revert of that commit.
+    """A candidate: the commit ``head``, or with ``undoes`` the revert of these commits, newest first.
 
-    ``refused_at`` is what it was merged onto when it conflicted last.
+    ``refused_at`` is what it was merged onto when it conflicted last. Unless ``copied`` is None, its commits
+    are copied if they are a line that no remote has; ``copied`` are earlier heads of the branch that landed
+    as copies, each with its last copy.
     """
 
     id: int
     name: str
     head: str
-    undoes: str = ""
+    undoes: tuple[str, ...] = ()
     refused_at: str = ""
+    copied: tuple[tuple[str, str], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +73,12 @@ def merge_batch(git: GitRunner, tip: Tip, wanted: Sequence[ToMerge], *, own_list
             pass  # another one of the batch brings it; then it is present, or is tested alone
         else:
             try:
-                head = _with(git, head, each, own_list)
-                merged.append(Merged(each.id, head))
+                new = _with(git, head, each, own_list)
+                if new.commit == head:  # copies of all its commits are there
+                    present.append(each.id)
+                    continue
+                head = new.commit
+                merged.append(new)
             except Conflict as why:
                 if head == base or not _goes_alone(git, base, each, own_list):
                     conflicts[each.id] = str(why)
@@ -112,27 +120,56 @@ def _base(git: GitRunner, tip: Tip, own_list: str) -> str:
     if is_ancestor(git, tip.tip, tip.landed):
         return tip.landed
     try:
-        return _with(git, tip.tip, ToMerge(0, "ralph/landed", tip.landed), own_list)
+        return _with(git, tip.tip, ToMerge(0, "ralph/landed", tip.landed), own_list).commit
     except Conflict as why:
         raise NotDone(f"ralph/landed does not merge: {why}; git merge ralph/landed") from why
 
 
 def _goes_alone(git: GitRunner, base: str, each: ToMerge, own_list: str) -> bool:
     try:
-        return bool(_with(git, base, each, own_list))
+        return bool(_with(git, base, each, own_list).commit)
     except Conflict:
         return False
 
 
-def _with(git: GitRunner, head: str, each: ToMerge, own_list: str) -> str:
+def _with(git: GitRunner, head: str, each: ToMerge, own_list: str) -> Merged:
     """Return a commit on top of ``head`` that has a candidate's changes. Raises Conflict, NotDone."""
     if each.undoes:
         try:
-            return make_reverts(git, (each.undoes,), head)
+            return Merged(each.id, make_reverts(git, each.undoes, head))
         except NotDone as why:
             raise Conflict(str(why)) from why
+    if (line := _own_line(git, head, each)) is not None:
+        return _rebased(git, head, each.id, line, own_list)
     tree = _ticked(git, _merged_tree(git, head, each.head, own_list), head, own_list)
-    return _merge_commit(git, tree, each.name, head, each.head)
+    return Merged(each.id, _merge_commit(git, tree, each.name, head, each.head))
+
+
+def _own_line(git: GitRunner, head: str, each: ToMerge) -> list[str] | None:
+    """Return the commits to copy, oldest first; None where they are to be merged."""
+    if each.copied is None:
+        return None
+    known = [old for old, copy in each.copied if git.commit(old) and is_ancestor(git, copy, head)]
+    words = ("rev-list", "--reverse", "--topo-order", "--parents", each.head, "--not", head, *known)
+    lines = git.text(*words).splitlines()
+    line = [words[0] for words in map(str.split, lines) if len(words) == 2]
+    if not len(line) == len(lines) <= MOST:
+        return None
+    pushed = line and git.text("for-each-ref", "--count=1", "--contains", line[0], "refs/remotes/")
+    return None if pushed else line
+
+
+def _rebased(git: GitRunner, head: str, id: int, line: Sequence[str], own_list: str) -> Merged:
+    """Copy commits onto ``head``, without those that change nothing there. Raises Conflict, NotDone."""
+    copies = list[tuple[str, str]]()
+    tree = git.text("rev-parse", f"{head}^{{tree}}")
+    for sha in line:
+        sides = commit_sides(git, base=f"{sha}^^{{tree}}", ours=tree, theirs=f"{sha}^{{tree}}")
+        after = _ticked(git, _merged_tree(git, *sides, own_list), head, own_list)
+        if after != tree:
+            head, tree = copy_commit(git, sha, after, head), after
+            copies.append((sha, head))
+    return Merged(id, head, tuple(copies))
 
 
 def _merge_commit(git: GitRunner, tree: str, name: str, head: str, other: str) -> str:

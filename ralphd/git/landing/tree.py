@@ -6,12 +6,13 @@ installed packages.
 """
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
 from ralphd.git.landing.merge import KEPT_REFS
 from ralphd.git.rewrite.move_branch import refuse_filtered
+from ralphd.git.rewrite.reapply import REBASED
 from ralphd.git.runner import GitRunner, NotDone
 
 LIMIT_S: Final = 600.0
@@ -67,6 +68,12 @@ def _remove(work_tree: Path, tree: Path) -> None:
     shutil.rmtree(tree, ignore_errors=True)  # only this module writes there
     git.run("worktree", "unlock", str(tree))
     git.run("worktree", "prune")
+
+
+def keep_rebased(git: GitRunner, heads: Iterable[str]) -> None:
+    """Keep branches that landed as copies. Raises NotDone."""
+    if commands := [f"update {REBASED}{head} {head}" for head in heads]:
+        git.update_refs(*commands)
 
 
 def keep(work_tree: Path, id: int, head: str, known: Collection[int]) -> None:

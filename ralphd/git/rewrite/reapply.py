@@ -34,6 +34,8 @@ from ralphd.git.runner import GitRunner, NotDone, error_text, ref_name
 JUDGED: Final = "refs/ralph/judged/"
 REPAIRED: Final = "refs/ralph/repaired/"
 UNDONE: Final = "refs/ralph/undone/"
+REBASED: Final = "refs/ralph/rebased/"
+"""What landed as copies: these commits count as landed, and verdicts still name them (M2)."""
 KEPT_S: Final = 30 * 86_400.0
 MOST_COMPARED: Final = 1000
 """How many lost or new commits are compared; more are left to a person."""
@@ -255,12 +257,12 @@ def _reapply(
         if after is None:
             conflicts.append(each)
         elif after != tree:
-            head, tree = _copy(git, each.sha, after, head), after
+            head, tree = copy_commit(git, each.sha, after, head), after
             applied.append(Change(head, after, each.patch, each.subject))
     return head, tuple(applied), tuple(conflicts)
 
 
-def _copy(git: GitRunner, commit: str, tree: str, parent: str) -> str:
+def copy_commit(git: GitRunner, commit: str, tree: str, parent: str) -> str:
     """Return a commit with the author, date and message of ``commit``."""
     words = (
         "log",

@@ -245,11 +245,15 @@ def _tree_without(git: GitRunner, commit: Change, before: str, tree: str) -> str
     return after
 
 
+def commit_sides(git: GitRunner, *, base: str, ours: str, theirs: str) -> tuple[str, str]:
+    """Return commits of two trees on top of a third: git before 2.40 has no ``merge-tree --merge-base``."""
+    root = git.commit_tree(base, "x\n")
+    return git.commit_tree(ours, "x\n", root), git.commit_tree(theirs, "x\n", root)
+
+
 def merge_trees(git: GitRunner, *, base: str, ours: str, theirs: str) -> tuple[str | None, tuple[str, ...]]:
     """Return the merged tree; None, with the names of the files, at a conflict. Raises NotDone."""
-    # Git before 2.40 has no --merge-base, so the three trees become commits with that ancestry.
-    root = git.commit_tree(base, "x\n")
-    sides = (git.commit_tree(ours, "x\n", root), git.commit_tree(theirs, "x\n", root))
+    sides = commit_sides(git, base=base, ours=ours, theirs=theirs)
     code, output = git.run("merge-tree", "--write-tree", "-z", "--name-only", "--no-messages", *sides)
     after, *names = output.decode(errors="replace").split("\0")
     if code == 0 and FULL_SHA.fullmatch(after.strip()):

@@ -19,6 +19,7 @@ from ralphd.errors import RalphdError, UsageError, WrongState
 from ralphd.git.diagnostics import unfinished
 from ralphd.git.locks import remove_own_lock, wait_for_lock
 from ralphd.git.repo import Repository
+from ralphd.git.rewrite.reapply import REBASED
 from ralphd.git.runner import GitRunner, NotDone, readable, ref_name
 from ralphd.git.vault import size_of
 from ralphd.plain_files import read_plain
@@ -180,7 +181,9 @@ def facts_of(tree: Worktree) -> WorktreeFacts:
     known = [name for name in (target, "refs/heads/ralph/landed") if name and git.commit(name)]
     unlanded, ahead, behind = 0, 0, 0
     if tips:
-        unlanded = int(git.text("rev-list", "--count", *tips, "--not", "--remotes", *known))
+        unlanded = int(
+            git.text("rev-list", "--count", *tips, "--not", "--remotes", f"--glob={REBASED}", *known)
+        )
     if tips and target in known:
         counts = git.text("rev-list", "--left-right", "--count", f"{target}...{tips[0]}").split()
         behind, ahead = map(int, counts)

@@ -509,3 +509,16 @@ def test_a_queue_reads_as_it_was_written(tmp_path: object) -> None:
     files.queue_file.write_text("torn")
     assert files.peek() is None
     assert files.queue_file.read_text() == "torn"
+
+
+def test_a_branch_that_was_pushed_is_not_copied() -> None:
+    queue = admit(EMPTY, wanted("a", "old"))
+    queue = queue.with_candidate(
+        replace(queue.candidate(1), standing=Standing.LANDED, commit="c2", copies=(("old", "c2"),))
+    )
+    assert queue.copied("refs/heads/ralph/a") == (("old", "c2"),)
+    assert queue.copied("refs/heads/ralph/b") == ()
+    undo = replace(wanted("a"), undoes="c2", copies=(("o1", "c1"), ("old", "c2")))
+    assert undo.undone == ("c2", "c1") and admit(queue, undo).copied("refs/heads/ralph/a") == (("old", "c2"),)
+    assert replace(undo, copies=()).undone == ("c2",) and wanted("a").undone == ()
+    assert admit(queue, replace(wanted("a", "new"), publishes=True)).copied("refs/heads/ralph/a") is None

@@ -13,6 +13,7 @@ from ralphd.core.landing.model import (
     Hindered,
     LandingCandidate,
     LandingQueue,
+    MergeDone,
     Standing,
     Target,
     TargetMoved,
@@ -176,7 +177,7 @@ def test_two_merges_at_once_do_not_share_an_index(place: Place) -> None:
 def test_a_landing_is_undone_by_a_commit(place: Place) -> None:
     commit = merged(place, place.branch("a", a="a\n"))
     assert isinstance(place.target.advance(place.git, place.tip(), commit), TargetMoved)
-    undone = merged(place, ToMerge(9, "a", commit, commit))
+    undone = merged(place, ToMerge(9, "a", commit, (commit,)))
     assert place("ls-tree", "--name-only", undone).split() == ["TASKS.md", "shared"]
 
 
@@ -429,3 +430,77 @@ def test_a_conflict_with_what_landed_is_one_task(place: Place) -> None:
     ]
     refused = LandingCandidate(9, "a", "refs/heads/ralph/a", mine, 0.0, Standing.REFUSED)
     assert planned(tree, place.path, replace(queue, candidates=(landed, refused)), "auto") is None
+
+
+def rebasing(place: Place, *wanted: ToMerge) -> MergeDone:
+    every = [replace(each, copied=each.copied or ()) for each in wanted]
+    return merge_batch(place.git, place.tip(), every, own_list="auto")
+
+
+def test_a_rebase_copies_each_commit(place: Place) -> None:
+    a, b = (
+        place.branch("a", TASKS="- [x] one\n- [ ] two\n", a="1\n"),
+        place.branch("b", TASKS="- [ ] one\n- [x] two\n"),
+    )
+    place("switch", "-q", "a")
+    place("commit", "-q", "--allow-empty", "-m", "empty")
+    head = place.commit("more", a="2\n")
+    place("switch", "-q", "main")
+    done = rebasing(place, replace(a, head=head), b)
+    commit = done.merged[-1].commit
+    assert place("log", "--format=%s %an", commit).splitlines() == ["b A", "more A", "a A", "base A"]
+    assert place("show", f"{commit}:TASKS.md") == "- [x] one\n- [x] two"
+    assert [place("log", "-1", "--format=%s", old) for old, _ in done.merged[0].copies] == ["a", "more"]
+    assert done.merged[0].commit == done.merged[0].copies[-1][1]
+    place("merge", "-q", "--ff-only", commit)
+    a = replace(a, copied=((head, done.merged[0].commit),))
+    assert rebasing(place, replace(a, head=head), b).present == (a.id, b.id)
+    place("switch", "-q", "a")
+    again = rebasing(place, replace(a, head=place.commit("again", a="3\n"))).merged[0]
+    assert len(again.copies) == 1 and place("show", f"{again.commit}:a") == "3"
+    place("switch", "-q", "main")
+    place("reset", "-q", "--hard", "main~3")  # by a person: no copy is there any more
+    assert len(rebasing(place, replace(a, head=head)).merged[0].copies) == 2
+
+
+@pytest.mark.parametrize("has", ["merge", "remote"])
+def test_what_others_may_have_is_merged_not_rebased(place: Place, has: str) -> None:
+    a = place.branch("a", a="1\n")
+    old = place.commit("on main", m="m\n")
+    if has == "merge":
+        place("switch", "-q", "a")
+        place("merge", "-q", "--no-edit", "main")
+        a = replace(a, head=place.commit("more", a="2\n"))
+        place("switch", "-q", "main")
+        place.commit("more on main", m="2\n")
+    else:
+        place("update-ref", "refs/remotes/origin/a", a.head)
+    done = rebasing(place, a)
+    assert not done.merged[0].copies
+    assert place("log", "-1", "--format=%s", done.merged[0].commit) == "Merge branch 'a'"
+    assert old in place("rev-list", done.merged[0].commit)
+
+
+def test_a_rebase_that_conflicts_names_its_files(place: Place) -> None:
+    a = place.branch("a", shared="a\n")
+    place.commit("mine", shared="mine\n")
+    assert rebasing(place, a).conflicts == {a.id: "conflict in shared"}
+
+
+def test_a_branch_that_was_copied_follows_to_the_target(place: Place) -> None:
+    a = place.branch("a", shared="a\n")
+    place.commit("first", first="1\n")
+    merged = rebasing(place, a).merged[0]
+    place("merge", "-q", "--ff-only", merged.commit)
+    later = place.commit("the same line again", shared="b\n")  # would conflict with the branch
+    place("switch", "-q", "a")
+    landed = LandingCandidate(
+        1, "a", "refs/heads/a", a.head, 0.0, Standing.LANDED, commit=merged.commit, ended_at=1.0,
+        copies=merged.copies,
+    )  # fmt: skip
+    queue = LandingQueue(str(place.path / ".git"), str(place.path), Target("main"), candidates=(landed,))
+    tree = Worktree("a", str(place.path), str(place.path / ".git"), str(place.path), "a", later, 0.0, 0)
+    plan = planned(tree, place.path, queue, "auto")
+    assert plan is not None and plan.move.new == later
+    plan.carry_out()
+    assert place("rev-parse", "a") == later and place("status", "--porcelain") == ""

@@ -150,7 +150,11 @@ def test_facts_count_what_is_nowhere_else(main: WorkTree) -> None:
     inner.git("switch", "-q", "--detach")
     inner.commit("detached")
     assert worktrees.facts_of(tree).unlanded == 2
-    main.git("update-ref", "refs/remotes/origin/x", inner.git("rev-parse", "HEAD").strip())
+    head = inner.git("rev-parse", "HEAD").strip()
+    main.git("update-ref", "refs/remotes/origin/x", head)
+    assert worktrees.facts_of(tree).unlanded == 0
+    main.git("update-ref", "-d", "refs/remotes/origin/x")
+    main.git("update-ref", f"refs/ralph/rebased/{head}", head)  # landed as copies
     assert worktrees.facts_of(tree).unlanded == 0
 
 
