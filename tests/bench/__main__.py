@@ -32,6 +32,7 @@ from tests.bench import (
     rows_guard,
     rows_help,
     rows_loop,
+    rows_many,
     rows_output,
     rows_recovery,
     rows_report,
@@ -63,6 +64,9 @@ ROWS = (
     Row("loop", rows_loop.iterations, 90.0),
     Row("listening", rows_loop.listening, 180.0),
     Row("guard", rows_guard.judgements, 90.0),
+    Row("landing", rows_many.landings, 120.0),
+    Row("worktree", rows_many.worktrees, 120.0),
+    Row("limit", rows_many.limits, 60.0),
     Row("report", rows_report.reports, 60.0),
     Row("help", rows_help.help_page, 30.0),
 )
