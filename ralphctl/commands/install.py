@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, printed_json, refuse_within_run
+from ralphctl.cli.click_ext import CommonCommand, end_if_json, refuse_within_run
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice, message, note
@@ -114,8 +114,7 @@ def _tell_installed(
     name = account or pwd.getpwuid(os.getuid()).pw_name
     linger = None if service.is_system else service_lingers(name)
     pid = service.main_pid()
-    if printed_json({"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)}):
-        return
+    end_if_json({"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)})
     click.echo(f"ralphd runs as a service (pid {pid}): {path}")
     if kept is not None:
         click.echo(f"  the earlier unit was renamed to {kept.name}")
@@ -180,8 +179,7 @@ def uninstall(system: bool, force: bool) -> None:
 
 
 def _tell_removed(path: Path, kept: Path | None, state: str, *, is_system: bool) -> None:
-    if printed_json({"unit": str(path), "kept": kept and str(kept), "state_directory": state}):
-        return
+    end_if_json({"unit": str(path), "kept": kept and str(kept), "state_directory": state})
     click.echo(f"removed the service: {path}")
     if kept is not None:
         click.echo(f"  a copy was kept as {kept.name}")

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, name_and_number, printed_json
+from ralphctl.cli.click_ext import CommonCommand, end_if_json, name_and_number
 from ralphctl.client.discovery import here
 from ralphctl.format.output import columns, has_colour
 from ralphd.errors import NotFound
@@ -34,8 +34,7 @@ def show(words: tuple[str, ...]) -> None:
     name, number = name_and_number(words, "show", _NUMBERS)
     source = read.choose_one(name, here(), os.environ)
     facts = iteration.find(source, number)
-    if printed_json({"name": source.name, **facts.end, "verdict": facts.verdict or None}):
-        return
+    end_if_json({"name": source.name, **facts.end, "verdict": facts.verdict or None})
     commits = diff.commit_range(Path(source.directory), facts.commits)
     changed = diff.stat(Path(source.directory), commits) if commits else []
     printed = iteration.printed(source, facts)

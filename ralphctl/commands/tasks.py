@@ -82,10 +82,8 @@ def _addressed(words: Sequence[str], example: str) -> tuple[Any, str, str]:
 def _send(words: Sequence[str], what: str, example: str) -> None:
     """Send a task or a note to a built-in loop, and print when it is taken up."""
     client, name, text = _addressed(words, example)
-    reply = client.ask(name, what, {"text": text})
-    if click_ext.printed_as_json(reply):
-        return
-    id_ = clean(reply.value[what][-1]["id"]) if reply.value[what] else ""
+    given = click_ext.value_for_text(client.ask(name, what, {"text": text}))[what]
+    id_ = clean(given[-1]["id"]) if given else ""
     click.echo(f"{name}: added {what[:-1]} {id_}; the loop's next prompt has it".replace(" ;", ";"))
     steps = (how for _, how in state_text.next_steps(client.ralph(name).value))
     if start := next((how for how in steps if how.startswith(("ralphctl start", "ralphctl resume"))), None):
