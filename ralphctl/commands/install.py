@@ -60,11 +60,8 @@ def _unit(system: bool, account: str | None) -> str:
         return units.user_service(where)
     if account is None:
         who = os.environ.get("SUDO_USER", "NAME")
-        raise UsageError(
-            "which user should the daemon run as?",
-            why="the daemon and its runs use that user's files and keys",
-            mend=f"ralphctl regent install --system --user {who}",
-        )
+        what, mend = "which user should the daemon run as?", f"ralphctl regent install --system --user {who}"
+        raise UsageError(what, why="the daemon and its runs use that user's files and keys", mend=mend)
     try:
         pwd.getpwnam(account)
     except KeyError as fault:
@@ -85,10 +82,8 @@ def _environment() -> dict[str, str]:
 
 def _check_root(word: str) -> None:
     if os.geteuid() != 0:
-        raise NotRoot(
-            "a service of the machine needs root",
-            mend=f"sudo ralphctl regent {word} --system …, or without --system for your own service",
-        )
+        mend = f"sudo ralphctl regent {word} --system …, or without --system for your own service"
+        raise NotRoot("a service of the machine needs root", mend=mend)
 
 
 def _take_over(service: SystemdService) -> int | None:

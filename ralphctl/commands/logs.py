@@ -138,10 +138,8 @@ def _parts(
 
     def find(part: Mapping[str, str], line: str) -> str | None:
         words = {"tail": "all", "stream": "stdout", "grep": line, **part}
-        found = (
-            record["at"] for record in client.log(name, words) if record.get("text", "").startswith(line)
-        )
-        return next(found, None)
+        records = (each for each in client.log(name, words) if each.get("text", "").startswith(line))
+        return next((record["at"] for record in records), None)
 
     if not (parts := log_text.iteration_spans(entries, iteration, task, find)):
         what = f"iteration {iteration}" if iteration else f"iteration of task {task}"
@@ -156,14 +154,13 @@ def _put(records: Iterable[dict[str, Any]], *, safe: bool, timestamps: bool) -> 
         for record in records:
             print(json.dumps(record), flush=True)
         return
-    printer = log_text.LogPrinter(
-        sys.stdout.buffer, safe=safe, timestamps=timestamps, colour=has_colour(sys.stdout)
-    )
+    out, colour = sys.stdout.buffer, has_colour(sys.stdout)
+    printer = log_text.LogPrinter(out, safe=safe, timestamps=timestamps, colour=colour)
     try:
         for record in records:
             printer.put(record)
-            sys.stdout.buffer.flush()
+            out.flush()
     finally:
         if safe:
             printer.end()
-        sys.stdout.buffer.flush()
+        out.flush()

@@ -130,12 +130,11 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-@click.command(
-    cls=WithCommand,
-    options_metavar="[OPTIONS]",
-    epilog="Every option with a value except --name, --branch and those for worktrees can also be set in"
-    " ralph.toml.",
-)
+_EXCEPT = "--name, --branch and those for worktrees"
+_EPILOG = f"Every option with a value except {_EXCEPT} can also be set in ralph.toml."
+
+
+@click.command(cls=WithCommand, options_metavar="[OPTIONS]", epilog=_EPILOG)
 @click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]",
                 shell_complete=completers.ralphs_and_directories)  # fmt: skip
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)

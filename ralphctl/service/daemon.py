@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ralphctl.client import discovery, transport
@@ -55,9 +56,8 @@ def start_daemon(socket: str | None) -> None:
                 timeout=_READY_LIMIT_S, check=False,
             ).returncode  # fmt: skip
     except subprocess.TimeoutExpired as fault:
-        raise StartFailed(
-            f"ralphd was not ready after {_READY_LIMIT_S:g} s", 75, mend="ralphctl regent logs"
-        ) from fault
+        what = f"ralphd was not ready after {_READY_LIMIT_S:g} s"
+        raise StartFailed(what, 75, mend="ralphctl regent logs") from fault
     if code:
         raise StartFailed("cannot start ralphd", code if code > 0 else 1, mend="ralphctl regent logs")
 
@@ -86,12 +86,10 @@ class DaemonExit:
     def __init__(self, pid: int, client: Client) -> None:
         self._client = client
         self._pidfd: int | None = None
-        try:
+        with suppress(OSError):
             # In another pid namespace this is another process; then only the silent socket shows the end.
             if b"ralphd" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 self._pidfd = os.pidfd_open(pid)
-        except OSError:
-            pass
 
     def wait(self, timeout_s: float | None) -> bool:
         """Return whether it ended within ``timeout_s`` seconds; None waits without limit."""
@@ -163,12 +161,10 @@ class PrivateDaemon:
                 os.close(read_end)
             self.pidfd = os.pidfd_open(self._pid)
         except OSError as fault:
-            raise StartFailed(
-                "cannot start the private ralphd",
-                wire.EXIT_FAILED,
-                why=f"{fault.filename or self.directory}: {fault.strerror}",
-                mend="export RALPHD_STATE_DIR=DIR  (a directory that you can write to)",
-            ) from fault
+            what = "cannot start the private ralphd"
+            why = f"{fault.filename or self.directory}: {fault.strerror}"
+            mend = "export RALPHD_STATE_DIR=DIR  (a directory that you can write to)"
+            raise StartFailed(what, wire.EXIT_FAILED, why=why, mend=mend) from fault
 
     def _spawn(self, read_end: int) -> int:
         # -P: a `ralphd` or `json.py` in the current directory must not be imported in place of ours.
@@ -250,11 +246,10 @@ class PrivateDaemon:
 
 def is_ready(socket: str) -> bool:
     """Return whether a daemon there accepts requests, and is not ending."""
-    try:
+    with suppress(RalphdError):
         transport.get([socket], "/ready")
         return True
-    except RalphdError:
-        return False
+    return False
 
 
 def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[str], None]) -> None:
@@ -279,15 +274,12 @@ def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[s
 
 
 def _builds_already(socket: str) -> DirectoryBusy:
-    try:
-        views = Client(lambda: [socket]).views()
-    except RalphdError:
-        views = []
-    name = str(views[0]["name"]) if views else "a ralph"
-    return DirectoryBusy(
-        f"another terminal already runs ralphctl build in this directory ({name})",
-        mend="ralphctl status, ralphctl logs -f, or ralphctl stop and then ralphctl build",
-    )
+    name = "a ralph"
+    with suppress(RalphdError, IndexError):
+        name = str(Client(lambda: [socket]).views()[0]["name"])
+    what = f"another terminal already runs ralphctl build in this directory ({name})"
+    mend = "ralphctl status, ralphctl logs -f, or ralphctl stop and then ralphctl build"
+    return DirectoryBusy(what, mend=mend)
 
 
 def refuse_if_supervised(directory: str, own_socket: str) -> None:
@@ -301,8 +293,6 @@ def refuse_if_supervised(directory: str, own_socket: str) -> None:
     view = next((each for each in views if os.path.realpath(each["directory"]) == real), None)
     if view is not None and view["state"] not in ("idle", "stopped", "failed", "done"):
         name, state = view["name"], str(view["state"]).replace("_", " ")
-        raise DirectoryBusy(
-            f"another ralphd already supervises this directory: {name} is {state}",
-            why="only one ralph may work in a directory",
-            mend=f"ralphctl logs -f {name}  (to watch it)\nralphctl stop {name}, then ralphctl build",
-        )
+        what = f"another ralphd already supervises this directory: {name} is {state}"
+        mend = f"ralphctl logs -f {name}  (to watch it)\nralphctl stop {name}, then ralphctl build"
+        raise DirectoryBusy(what, why="only one ralph may work in a directory", mend=mend)

@@ -102,10 +102,8 @@ def _startable(command: Sequence[str]) -> Sequence[str]:
     if not set("'\"\\") & set(command[0]):
         return command
     if "=" in command[0]:
-        raise UsageError(
-            f"a unit cannot start {command[0]!r}",
-            why="it contains a quote or backslash and an equals sign",
-        )
+        why = "it contains a quote or backslash and an equals sign"
+        raise UsageError(f"a unit cannot start {command[0]!r}", why=why)
     return ("/usr/bin/env", *command)
 
 
