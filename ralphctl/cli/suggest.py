@@ -4,8 +4,6 @@ A command that changes something is suggested only for a word that is nearer to 
 looks: ``top`` never becomes ``stop``. The words of other tools are in aliases.toml.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches

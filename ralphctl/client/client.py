@@ -3,8 +3,6 @@
 Streams that outlive the daemon are in ``streams``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +53,7 @@ class Client:
         self._reports_waits = reports_waits
         self._sticks, self._path = sticks, ""
 
-    def without_notices(self) -> Client:
+    def without_notices(self) -> "Client":
         """Return a client of the same daemon for callers that show by themselves that they wait."""
         path = self._path
         return Client(lambda: [path], sticks=True) if path else Client(self._find, sticks=self._sticks)

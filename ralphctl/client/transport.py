@@ -3,8 +3,6 @@
 Loaded by ``status``. A refusal becomes the error that its problem document names (RFC 9457).
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

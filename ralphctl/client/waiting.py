@@ -1,7 +1,5 @@
 """Wait for a ralph: poll its view, within a bound if one is given, over restarts of the daemon."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

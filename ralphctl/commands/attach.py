@@ -1,7 +1,5 @@
 """attach: the live view of a ralph that a daemon supervises; leaving the view changes nothing."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """build: a ralph in the foreground, with a private daemon that ends with the command."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """classify: classify the end of an agent's attempt from its raw output, without a daemon."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -3,8 +3,6 @@
 A command that waits prints the outcome and the next useful command.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

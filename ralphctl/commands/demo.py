@@ -1,7 +1,5 @@
 """demo: ralphd's main features, shown with a private daemon, a badly behaved loop and the built-in one."""
 
-from __future__ import annotations
-
 import sys
 import time
 

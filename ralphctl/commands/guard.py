@@ -1,7 +1,5 @@
 """verdicts and undo: the gate's verdicts on commits, and restoring what it reverted."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

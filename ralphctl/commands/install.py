@@ -1,7 +1,5 @@
 """regent install and uninstall: ralphd as a service of systemd, which starts it after a reboot."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess

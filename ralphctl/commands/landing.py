@@ -1,7 +1,5 @@
 """land and queue: get a ralph's branch onto the target, tested, and show what waits for that."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

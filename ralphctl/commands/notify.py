@@ -3,8 +3,6 @@
 A report keeps its id over all attempts to send it, so that it counts once however often it arrives.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping

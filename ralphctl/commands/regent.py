@@ -1,7 +1,5 @@
 """regent: start, stop, replace and inspect the daemon itself; read its log, with or without a daemon."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """start: start a loop in a directory, the built-in one or a command; or start a known ralph again."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """trees: list worktrees, remove one; and ``start --worktree``, which makes them."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping, Sequence

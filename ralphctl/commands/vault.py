@@ -1,7 +1,5 @@
 """vault: list the copies of repositories, and restore a repository or an ignored file from one."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,7 +1,5 @@
 """webhooks: add, test, show and remove webhooks, list their deliveries and repeat them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

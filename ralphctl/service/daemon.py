@@ -5,8 +5,6 @@ a pipe whose write end only this process has. When that closes, on purpose or be
 each of them ends what it started.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess

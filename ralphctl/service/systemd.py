@@ -3,8 +3,6 @@
 A unit that a person edited is never overwritten or removed without a copy.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The last line of a unit is the checksum of the others. It distinguishes a unit t
 one of an earlier version.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
