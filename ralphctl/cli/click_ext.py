@@ -14,7 +14,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from ralphctl.cli import completers
-from ralphctl.cli.completers import META_SOCKET
 from ralphctl.cli.overview import OPTIONS, commands_of, sections
 from ralphctl.client import discovery
 from ralphd.errors import UsageError, WithinRun
@@ -106,7 +105,7 @@ class UnknownWord(click.UsageError):
 
 def socket_given() -> str | None:
     """Return the value of ``--socket``."""
-    given: str | None = click.get_current_context().meta.get(META_SOCKET)
+    given: str | None = click.get_current_context().meta.get(completers.META_SOCKET)
     return given
 
 

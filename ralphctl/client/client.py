@@ -63,9 +63,9 @@ class Client:
         """Where the socket may be, best first, looked up at each access until the client sticks to one."""
         return [self._path] if self._path else self._find()
 
-    def status(self, *, resources: bool = False) -> Reply:
+    def status(self) -> Reply:
         """Return the daemon and all its ralphs."""
-        return self._get("/status" + ("?resources=1" if resources else ""))
+        return self._get("/status")
 
     def ralph(self, name: str) -> Reply:
         """Return one ralph's view."""
@@ -73,8 +73,7 @@ class Client:
 
     def views(self) -> list[dict[str, Any]]:
         """Return the views of all ralphs."""
-        views: list[dict[str, Any]] = self.status().value["ralphs"]
-        return views
+        return list(self.status().value["ralphs"])
 
     def name_here(self, directory: str) -> str:
         """Return the ralph of ``directory`` or the nearest one above it, else the only one.

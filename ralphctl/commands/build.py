@@ -22,7 +22,6 @@ from ralphctl.live.screen import have_streams, let_go_of_stderr
 from ralphctl.live.view import last_event
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphctl.offline.checkpoint import wish_of
 from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised
 from ralphd import wire
 from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
@@ -62,7 +61,7 @@ def build(
     """
     have_streams()
     command = start.command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
-    wish = wish_of(resume, no_resume, command)
+    wish = checkpoint.wish_of(resume, no_resume, command)
     directory, flags = discovery.here(), start.flags_of(keys)
     name = None if name is None else discovery.check_name(name)
     place = offline.build_state_directory(directory, name, os.environ)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import subprocess
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, refuse_within_run, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, end_if_json, refuse_within_run, wants_json
 from ralphctl.client.discovery import here
 from ralphctl.format.output import clean, message, note
 from ralphctl.offline.checkpoint import can_ask, confirmed
@@ -163,8 +162,7 @@ def _edit(key: str, value: str | None, given: str | None, *, users_own: bool) ->
         _, ralphs = config_show.next_steps(edit.file, [edit.key], os.environ, users_own=users_own)
         data = {"file": str(edit.file), "key": edit.key, "was": edit.was, "now": edit.now,
                 "changed": edit.is_changed, "ralphs": ralphs}  # fmt: skip
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-        return
+        end_if_json(data, indent=2, ensure_ascii=False)
     click.echo(clean(_edit_line(edit)))
     for warning in config_show.warnings(edit, directory, os.environ):
         note(warning)

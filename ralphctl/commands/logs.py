@@ -1,7 +1,5 @@
 """logs: the output of ralphs."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import sys
@@ -9,21 +7,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, the_client, the_name, time_option, wants_json
 from ralphctl.client import transport
+from ralphctl.client.client import Client
 from ralphctl.client.discovery import here, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.output import has_colour, message
 from ralphctl.format.state_text import state_words
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
-
-if TYPE_CHECKING:
-    from ralphctl.client.client import Client
 
 _TAIL = "100"
 

@@ -15,7 +15,6 @@ from ralphctl.cli import click_ext
 from ralphctl.cli.click_ext import SECONDS, CommonCommand, socket_given, the_client, value_for_text
 from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Client, Reply
-from ralphctl.client.waiting import View
 from ralphctl.format.humanize import ago, clock, count, last_exit, moment
 from ralphctl.format.output import clean, message, neutralise
 from ralphctl.format.state_text import change_lines
@@ -71,7 +70,7 @@ def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
         raise click.UsageError("--now and --leave-runs exclude each other")
     client = _own_client()
     try:
-        before: View = client.status().value
+        before: waiting.View = client.status().value
     except DaemonNotRunning as away:
         message(f"nothing to stop: {away.what}")
         return
@@ -83,7 +82,7 @@ def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
     click.echo("  next: ralphctl regent start")
 
 
-def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Reply:
+def _end(client: Client, before: waiting.View, runs: str, timeout_s: float | None) -> Reply:
     """Stop the daemon and wait for its end. Raise WaitTimeout."""
     pid, began = before["daemon"]["pid"], time.time()
     with closing(DaemonExit(pid, client)) as ending:
@@ -110,7 +109,7 @@ def restart(wait_timeout: float | None) -> None:
     click_ext.refuse_within_run()
     client = _own_client()
     try:
-        before: View = client.status().value
+        before: waiting.View = client.status().value
         if (unit := systemd.hosting(before["daemon"]["pid"])) is not None:
             unit.check_allowed("restart")
             unit.work("restart")
@@ -124,7 +123,7 @@ def restart(wait_timeout: float | None) -> None:
     click.echo("\n".join(_replaced(before["ralphs"], value_for_text(client.status()))))
 
 
-def _replaced(before: list[View], after: View) -> list[str]:
+def _replaced(before: list[waiting.View], after: waiting.View) -> list[str]:
     living = {view["name"]: view.get("run_id") for view in before if _runs(view)}
     now_living = [(view["name"], view.get("run_id")) for view in after["ralphs"] if _runs(view)]
     adopted = [name for name, run_id in living.items() if (name, run_id) in now_living]
@@ -137,11 +136,11 @@ def _replaced(before: list[View], after: View) -> list[str]:
     return [f"ralphd restarted (pid {after['daemon']['pid']}), {said}", *ended, "  next: ralphctl status"]
 
 
-def _living(views: list[View]) -> list[str]:
+def _living(views: list[waiting.View]) -> list[str]:
     return [view["name"] for view in views if _runs(view)]
 
 
-def _runs(view: View) -> bool:
+def _runs(view: waiting.View) -> bool:
     return view.get("state") != "starting" and has_a_run(view)
 
 

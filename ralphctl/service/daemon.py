@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ralphctl.client import discovery, transport
 from ralphctl.client.client import Client
-from ralphctl.format.output import SlowNotice
+from ralphctl.format.output import SlowNotice, message
 from ralphctl.offline import processes
 from ralphctl.offline.state import is_held
 from ralphctl.service import systemd
@@ -66,13 +66,13 @@ def _environment(socket: str | None) -> dict[str, str]:
     return environment | ({"RALPHD_SOCKET": os.path.abspath(socket)} if socket else {})  # noqa: PTH100
 
 
-def ensure(client: Client, socket: str | None, *, tell: Callable[[str], None]) -> None:
-    """Start a daemon and report it through ``tell``, unless one answers."""
+def ensure(client: Client, socket: str | None) -> None:
+    """Start a daemon and print its pid, unless one answers."""
     try:
         client.status()
     except DaemonNotRunning:
         start_daemon(socket)
-        tell(f"started ralphd (pid {client.status().value['daemon']['pid']})")
+        message(f"started ralphd (pid {client.status().value['daemon']['pid']})")
 
 
 class DaemonExit:
@@ -140,9 +140,7 @@ class PrivateDaemon:
         self.pidfd = -1
         self.code: int | None = None
         """Its exit code, a signal as a negative number; None while it lives."""
-        self._pid = 0
-        self._cord = -1
-        self._pipe = 0
+        self._pid, self._cord, self._pipe = 0, -1, 0
 
     def start(self) -> None:
         """Start it without waiting until it is ready. Raise StartFailed."""
