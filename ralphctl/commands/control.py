@@ -131,8 +131,7 @@ def _ask_and_wait(
             if not (no_wait or reached(reply.value)):
                 goal = "finish its iteration" if is_at_boundary else "end its run"
                 reply = waiting.until(
-                    client, name, reached, directory=reply.value["directory"],
-                    timeout_s=left_s,
+                    client, name, reached, directory=reply.value["directory"], timeout_s=left_s,
                     waiting_for=f"{name} to {goal}{' and start again' if restarts else ''}",
                     force="" if at_once else f"ralphctl stop --now {name}",
                     since=since if is_at_boundary else None,

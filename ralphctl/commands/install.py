@@ -3,7 +3,7 @@
 import os
 import pwd
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
@@ -122,14 +122,13 @@ def _tell_installed(
 
 def service_lingers(name: str) -> bool:
     """Return whether that user's systemd starts at boot and outlives the last session."""
-    try:
+    answer = ""
+    with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             ["loginctl", "show-user", name, "--property=Linger", "--value"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10.0, check=False,
         )  # fmt: skip
         answer = done.stdout.strip() if done.returncode == 0 else ""
-    except (OSError, subprocess.TimeoutExpired):
-        answer = ""
     # loginctl knows nothing of a user who is not logged in; logind keeps the answer in this file.
     return answer == "yes" if answer else Path("/var/lib/systemd/linger", name).exists()
 

@@ -39,8 +39,7 @@ def quota() -> None:
     end_if_json({"accounts": accounts}, ensure_ascii=False)
     width = max((len(clean(each["account"])) for each in accounts), default=0)
     now, colour = time.time(), has_colour(sys.stdout)
-    lines = [_line(each, width, now, colour=colour) for each in accounts]
-    click.echo("\n".join(lines) if lines else _NONE_YET)
+    click.echo("\n".join(_line(each, width, now, colour=colour) for each in accounts) or _NONE_YET)
 
 
 def _line(account: Mapping[str, Any], width: int, now: float, *, colour: bool) -> str:
