@@ -14,7 +14,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from ralphctl.cli import completers
-from ralphctl.cli.completers import META_SOCKET
 from ralphctl.cli.overview import OPTIONS, commands_of, sections
 from ralphctl.client import discovery
 from ralphd.errors import UsageError, WithinRun
@@ -106,7 +105,7 @@ class UnknownWord(click.UsageError):
 
 def socket_given() -> str | None:
     """Return the value of ``--socket``."""
-    given: str | None = click.get_current_context().meta.get(META_SOCKET)
+    given: str | None = click.get_current_context().meta.get(completers.META_SOCKET)
     return given
 
 
@@ -125,10 +124,8 @@ def the_client() -> Client:
     """Return the client of the daemon that options, environment and directory select."""
     from ralphctl.client.client import Client
 
-    socket, directory = socket_given(), discovery.here()
-    return Client(
-        lambda: discovery.candidates(socket, os.environ, directory), reports_waits=True, sticks=True
-    )
+    socket, here = socket_given(), discovery.here()
+    return Client(lambda: discovery.candidates(socket, os.environ, here), reports_waits=True, sticks=True)
 
 
 def the_name(client: Client, name: str | None) -> str:
@@ -159,11 +156,18 @@ def printed_as_json(reply: Reply) -> bool:
     return wants_json()
 
 
-def printed_json(value: object, **options: Any) -> bool:
-    """Print ``value`` as JSON if ``--json`` was given, and return whether it was."""
+def value_for_text(reply: Reply) -> Any:
+    """Return the value of the reply, for text; with ``--json`` print it as it came, and end the command."""
+    if printed_as_json(reply):
+        raise click.exceptions.Exit
+    return reply.value
+
+
+def end_if_json(value: object, **options: Any) -> None:
+    """With ``--json`` print ``value`` as JSON, and end the command."""
     if wants_json():
         click.echo(json.dumps(value, **options))
-    return wants_json()
+        raise click.exceptions.Exit
 
 
 ralph_argument = click.argument("name", required=False, shell_complete=completers.ralphs)

@@ -3,8 +3,6 @@
 A TAB may take 200 ms, so each completer imports what it needs, and a daemon gets half a second to answer.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """The commands of ``ralphctl`` and its help page, printed without click: 40 ms instead of 100."""
 
-from __future__ import annotations
-
 import sys
 import textwrap
 import tomllib
@@ -70,9 +68,7 @@ def sections(table: Mapping[str, CommandEntry]) -> dict[str, list[tuple[str, str
     names: dict[str, dict[str, list[str]]] = {}
     for name, entry in table.items():
         names.setdefault(entry.section, {}).setdefault(entry.help, []).append(name)
-    return {
-        section: [(", ".join(those), help) for help, those in rows.items()] for section, rows in names.items()
-    }
+    return {head: [(", ".join(those), help) for help, those in rows.items()] for head, rows in names.items()}
 
 
 def _two_columns(rows: Sequence[tuple[str, str]], width: int) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """``ralphctl`` as click sees it, and how click's errors are printed."""
 
-from __future__ import annotations
-
 import click
 
 from ralphctl.cli import overview

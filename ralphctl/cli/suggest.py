@@ -4,8 +4,6 @@ A command that changes something is suggested only for a word that is nearer to 
 looks: ``top`` never becomes ``stop``. The words of other tools are in aliases.toml.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -23,12 +21,11 @@ def command_for(word: str, table: Iterable[str], *, is_root: bool) -> str:
     ``table`` are the names of the group's commands.
     """
     names = list(table)
-    known: dict[str, str] = {
-        each: to for each, row in _ALIASES["in_groups"].items() for to in row.split() if to in names
-    }
+    rows = _ALIASES["in_groups"].items()
+    known: dict[str, str] = {each: to for each, row in rows for to in row.split() if to in names}
     if is_root:
-        rows = _ALIASES["commands"]
-        usable = [(to, words) for to, words in rows.items() if to.startswith("-") or to.split()[0] in names]
+        rows = _ALIASES["commands"].items()
+        usable = [(to, words) for to, words in rows if to.startswith("-") or to.split()[0] in names]
         known = {each: to for to, words in usable for each in words.split()}
     known |= {name: name for name in names}
     near = _nearest(word.lower(), known)

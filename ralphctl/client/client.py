@@ -3,8 +3,6 @@
 Streams that outlive the daemon are in ``streams``.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,7 +53,7 @@ class Client:
         self._reports_waits = reports_waits
         self._sticks, self._path = sticks, ""
 
-    def without_notices(self) -> Client:
+    def without_notices(self) -> "Client":
         """Return a client of the same daemon for callers that show by themselves that they wait."""
         path = self._path
         return Client(lambda: [path], sticks=True) if path else Client(self._find, sticks=self._sticks)
@@ -65,9 +63,9 @@ class Client:
         """Where the socket may be, best first, looked up at each access until the client sticks to one."""
         return [self._path] if self._path else self._find()
 
-    def status(self, *, resources: bool = False) -> Reply:
+    def status(self) -> Reply:
         """Return the daemon and all its ralphs."""
-        return self._get("/status" + ("?resources=1" if resources else ""))
+        return self._get("/status")
 
     def ralph(self, name: str) -> Reply:
         """Return one ralph's view."""
@@ -75,8 +73,7 @@ class Client:
 
     def views(self) -> list[dict[str, Any]]:
         """Return the views of all ralphs."""
-        views: list[dict[str, Any]] = self.status().value["ralphs"]
-        return views
+        return list(self.status().value["ralphs"])
 
     def name_here(self, directory: str) -> str:
         """Return the ralph of ``directory`` or the nearest one above it, else the only one.

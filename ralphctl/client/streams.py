@@ -3,8 +3,6 @@
 The only module of ``ralphctl`` that imports httpx, and only when something is followed.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import queue

@@ -3,24 +3,14 @@
 Loaded by ``status``. A refusal becomes the error that its problem document names (RFC 9457).
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from ralphd import wire
-from ralphd.errors import (
-    BY_SLUG,
-    PROBLEM_PREFIX,
-    DaemonBusy,
-    DaemonNotRunning,
-    Forbidden,
-    InternalError,
-    RalphdError,
-)
+from ralphd import errors, wire
+from ralphd.errors import DaemonBusy, DaemonNotRunning, InternalError, RalphdError
 from ralphd.unix_http import BadReply, CutOff, Reply, UnixConnection
 
 ANSWER_LIMIT_S = 10.0
@@ -61,9 +51,8 @@ def exchange(
     except CutOff as fault:
         raise _went_away("the reply was cut short") from fault
     except BadReply as fault:
-        raise InternalError(
-            "what answers on the socket does not speak HTTP", mend="ralphctl regent status"
-        ) from fault
+        what = "what answers on the socket does not speak HTTP"
+        raise InternalError(what, mend="ralphctl regent status") from fault
     except OSError as fault:
         raise _went_away(_in_words(fault)) from fault
     finally:
@@ -97,11 +86,10 @@ def _check_peer(connection: UnixConnection) -> None:
     if os.geteuid() in (0, uid) or uid == 0:
         return
     connection.close()
-    raise Forbidden(
-        f"the daemon at {connection.path} belongs to another user",
-        why=f"it runs as uid {uid}, you are uid {os.geteuid()}; nothing was sent to it",
-        mend="ralphctl regent start  (a daemon of your own), or --socket PATH",
-    )
+    what = f"the daemon at {connection.path} belongs to another user"
+    why = f"it runs as uid {uid}, you are uid {os.geteuid()}; nothing was sent to it"
+    mend = "ralphctl regent start  (a daemon of your own), or --socket PATH"
+    raise errors.Forbidden(what, why=why, mend=mend)
 
 
 def _in_words(fault: OSError) -> str:
@@ -128,17 +116,14 @@ def error_of(status: int, body: bytes) -> RalphdError:
         document = None
     if not isinstance(document, dict):
         return InternalError(f"ralphd answered {status} without saying why", mend="ralphctl regent logs")
-    slug = str(document.get("type", "")).removeprefix(PROBLEM_PREFIX)
-    kind = BY_SLUG.get(slug) or (InternalError if status >= 500 else RalphdError)
+    slug = str(document.get("type", "")).removeprefix(errors.PROBLEM_PREFIX)
+    kind = errors.BY_SLUG.get(slug) or (InternalError if status >= 500 else RalphdError)
     why = [str(document["why"])] if document.get("why") else []
-    errors = document.get("errors")
-    if isinstance(errors, list):
-        why += [line for line in map(_fault_line, errors) if line not in "\n".join(why)]
-    return kind(
-        str(document.get("detail") or document.get("title") or f"ralphd answered {status}"),
-        why="\n".join(why),
-        mend=str(document.get("try") or ""),
-    )
+    faults = document.get("errors")
+    if isinstance(faults, list):
+        why += [line for line in map(_fault_line, faults) if line not in "\n".join(why)]
+    what = str(document.get("detail") or document.get("title") or f"ralphd answered {status}")
+    return kind(what, why="\n".join(why), mend=str(document.get("try") or ""))
 
 
 def _fault_line(entry: object) -> str:

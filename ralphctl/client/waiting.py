@@ -1,7 +1,5 @@
 """Wait for a ralph: poll its view, within a bound if one is given, over restarts of the daemon."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys
@@ -116,11 +114,9 @@ class _Progress:
     def timeout(self, reply: Reply | None) -> WaitTimeout:
         """Return the error for the end of the time limit."""
         state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
-        return WaitTimeout(
-            f"after {self._timeout_s:g} s still waiting for {self._waiting_for}",
-            why=f"{self._name} is {state}; only the wait ended, the request stays in force",
-            mend=self._force or f"ralphctl status {self._name}",
-        )
+        what = f"after {self._timeout_s:g} s still waiting for {self._waiting_for}"
+        why = f"{self._name} is {state}; only the wait ended, the request stays in force"
+        return WaitTimeout(what, why=why, mend=self._force or f"ralphctl status {self._name}")
 
 
 class _Poll:

@@ -1,7 +1,5 @@
 """attach: the live view of a ralph that a daemon supervises; leaving the view changes nothing."""
 
-from __future__ import annotations
-
 import os
 import time
 from typing import Any
@@ -23,10 +21,8 @@ from ralphd.errors import UnknownRalph
 @ralph_command()
 @click.option("-v", "--verbose", is_flag=True, help="Show edits and the results of tools, too.")
 @click.option("--raw", is_flag=True, help="Show JSON events of agents as they were printed.")
-@click.option(
-    "-n", "--tail", type=click.IntRange(0, 10_000), default=20, show_default=True, metavar="N",
-    help="Start with the last N lines.",
-)  # fmt: skip
+@click.option("-n", "--tail", type=click.IntRange(0, 10_000), default=20, show_default=True, metavar="N",
+              help="Start with the last N lines.")  # fmt: skip
 def attach(name: str | None, tail: int, verbose: bool, raw: bool) -> int:
     """Watch NAME: its log, and below the log its state, task, cost, and the present wait.
 

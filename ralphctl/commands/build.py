@@ -1,7 +1,5 @@
 """build: a ralph in the foreground, with a private daemon that ends with the command."""
 
-from __future__ import annotations
-
 import os
 import time
 from contextlib import suppress
@@ -24,7 +22,6 @@ from ralphctl.live.screen import have_streams, let_go_of_stderr
 from ralphctl.live.view import last_event
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphctl.offline.checkpoint import wish_of
 from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised
 from ralphd import wire
 from ralphd.errors import CommandNotStartable, DaemonNotRunning, DirectoryBusy, RalphdError, UsageError
@@ -34,14 +31,11 @@ _BUSY_LIMIT_S = 15.0
 _BUSY_PAUSE_S = 0.1
 _IGNORED = "is ignored: it is for the built-in loop"
 _DOES = {"done": "start again", "failed": "try again", "paused": "continue"}
+_EPILOG = "Every option with a value except --name can also be set in ralph.toml."
 _EXITS = {"done": wire.EXIT_OK, "failed": wire.EXIT_FAILED, "paused": wire.EXIT_PAUSED}
 
 
-@click.command(
-    cls=start.WithCommand,
-    options_metavar="[OPTIONS] [-- COMMAND...]",
-    epilog="Every option with a value except --name can also be set in ralph.toml.",
-)
+@click.command(cls=start.WithCommand, options_metavar="[OPTIONS] [-- COMMAND...]", epilog=_EPILOG)
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
 @click.option("--name", help="The ralph's name (default: the directory's name).")
 @start.loop_options
@@ -67,11 +61,10 @@ def build(
     """
     have_streams()
     command = start.command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
-    wish = wish_of(resume, no_resume, command)
+    wish = checkpoint.wish_of(resume, no_resume, command)
     directory, flags = discovery.here(), start.flags_of(keys)
-    place = offline.build_state_directory(
-        directory, name if name is None else discovery.check_name(name), os.environ
-    )
+    name = None if name is None else discovery.check_name(name)
+    place = offline.build_state_directory(directory, name, os.environ)
     refuse_if_supervised(directory, str(place / "ralphd.sock"))
     await_earlier(place, lambda: False, say)
     if command is None:

@@ -1,7 +1,5 @@
 """classify: classify the end of an agent's attempt from its raw output, without a daemon."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys
@@ -41,14 +39,10 @@ def classify(file: str, agent: str | None, code: int | None, stream: str) -> Non
     with _opened(file) as log:
         from ralphctl.offline import classify as local
 
+        code = local.FAILED if code is None else code
+        environ, directory = dict(os.environ), Path(here())
         finding = local.judged(
-            log,
-            agent=agent,
-            code=local.FAILED if code is None else code,
-            stream=stream,
-            now=now,
-            environ=dict(os.environ),
-            directory=Path(here()),
+            log, agent=agent, code=code, stream=stream, now=now, environ=environ, directory=directory
         )
     if wants_json():
         click.echo(local.json_of(finding, now))

@@ -1,7 +1,5 @@
 """completion: the script by which a shell completes commands, options, names and keys."""
 
-from __future__ import annotations
-
 import os
 
 import click

@@ -1,25 +1,18 @@
 """``ralphctl config``: show, check and edit the configuration of a directory, without a daemon."""
 
-from __future__ import annotations
-
-import json
 import os
 import shlex
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, refuse_within_run, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, end_if_json, refuse_within_run, wants_json
 from ralphctl.client.discovery import here
 from ralphctl.format.output import clean, message, note
 from ralphctl.offline.checkpoint import can_ask, confirmed
 from ralphd.errors import ConfigFaults, DirectoryUnusable, UsageError
-
-if TYPE_CHECKING:
-    from ralphctl.setup.config_edit import ConfigEdit
 
 _MOST_NAMED = 5
 
@@ -163,9 +156,8 @@ def _edit(key: str, value: str | None, given: str | None, *, users_own: bool) ->
         _, ralphs = config_show.next_steps(edit.file, [edit.key], os.environ, users_own=users_own)
         data = {"file": str(edit.file), "key": edit.key, "was": edit.was, "now": edit.now,
                 "changed": edit.is_changed, "ralphs": ralphs}  # fmt: skip
-        click.echo(json.dumps(data, indent=2, ensure_ascii=False))
-        return
-    click.echo(clean(_edit_line(edit)))
+        end_if_json(data, indent=2, ensure_ascii=False)
+    click.echo(clean(config_show.edit_line(edit, _shown(edit.file))))
     for warning in config_show.warnings(edit, directory, os.environ):
         note(warning)
     if edit.is_changed:
@@ -187,11 +179,3 @@ def _tell_next(file: Path, keys: list[str], *, users_own: bool) -> None:
 
 def _shown(file: Path) -> str:
     return clean(file.name if file.parent == Path(here()) else file)
-
-
-def _edit_line(edit: ConfigEdit) -> str:
-    if not edit.is_changed:
-        value = "not set" if edit.now is None else edit.now
-        return f"{_shown(edit.file)}: {edit.key} is {value} already; nothing was changed"
-    was = "" if edit.was is None else f"  (was {edit.was})"
-    return f"{_shown(edit.file)}: {edit.key} {'removed' if edit.now is None else f'= {edit.now}'}{was}"

@@ -3,8 +3,6 @@
 A command that waits prints the outcome and the next useful command.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,24 +10,14 @@ from typing import Any
 
 import click
 
-from ralphctl.cli import completers
-from ralphctl.cli.click_ext import (
-    SECONDS,
-    CommonCommand,
-    printed_as_json,
-    ralph_command,
-    the_client,
-    the_name,
-    the_ralph,
-    wants_json,
-)
+from ralphctl.cli import click_ext, completers
+from ralphctl.cli.click_ext import SECONDS, CommonCommand, printed_as_json, ralph_command, the_ralph
 from ralphctl.client import waiting
 from ralphctl.client.client import Reply
 from ralphctl.format import state_text
 from ralphctl.format.humanize import asked, count, duration, last_exit, moment, part
 from ralphctl.format.incident_text import held_back
 from ralphctl.format.output import clean, error, message
-from ralphctl.format.state_text import change_lines
 from ralphctl.offline.checkpoint import can_ask, confirmed
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, RalphdError, UsageError
@@ -70,9 +58,8 @@ def ralphs_command(function: Callable[..., Any]) -> click.Command:
 def waiting_options(function: Any) -> Any:
     """Add ``--no-wait`` and ``--wait-timeout``."""
     function = click.option("--no-wait", is_flag=True, help="Return immediately.")(function)
-    return click.option(
-        "--wait-timeout", type=SECONDS, metavar="S", help="Wait at most S seconds (then exit 124)."
-    )(function)
+    limit = "Wait at most S seconds (then exit 124)."
+    return click.option("--wait-timeout", type=SECONDS, metavar="S", help=limit)(function)
 
 
 def _is_active(view: waiting.View) -> bool:
@@ -91,11 +78,11 @@ class _Ralphs:
     ) -> None:
         if every and names:
             raise UsageError("names and --all are both given", mend="one of them")
-        self.client, self.code = the_client(), wire.EXIT_OK
+        self.client, self.code = click_ext.the_client(), wire.EXIT_OK
         if every:
             self.names = [view["name"] for view in self.client.views() if applies(view)]
         else:
-            self.names = [the_name(self.client, name) for name in dict.fromkeys(names or (None,))]
+            self.names = [click_ext.the_name(self.client, name) for name in dict.fromkeys(names or (None,))]
         self.are_several = every or len(self.names) > 1
         if not self.names:
             message("no ralph to which this applies: ralphctl status --all")
@@ -144,8 +131,7 @@ def _ask_and_wait(
             if not (no_wait or reached(reply.value)):
                 goal = "finish its iteration" if is_at_boundary else "end its run"
                 reply = waiting.until(
-                    client, name, reached, directory=reply.value["directory"],
-                    timeout_s=left_s,
+                    client, name, reached, directory=reply.value["directory"], timeout_s=left_s,
                     waiting_for=f"{name} to {goal}{' and start again' if restarts else ''}",
                     force="" if at_once else f"ralphctl stop --now {name}",
                     since=since if is_at_boundary else None,
@@ -207,7 +193,7 @@ def rm(names: tuple[str, ...], every: bool, yes: bool) -> int:
     and of ignored files such as .env stay for 30 days: ralphctl vault list.
     """
     ralphs = _Ralphs(names, every, applies=waiting.is_settled)
-    if ralphs.names and not yes and not wants_json() and can_ask():
+    if ralphs.names and not yes and not click_ext.wants_json() and can_ask():
         message("Logs, history and checkpoint go; the files in the working directory stay.")
         if not confirmed(f"Remove {', '.join(ralphs.names)}? [y/N]"):
             message("nothing was removed")
@@ -245,12 +231,10 @@ def ack(name: str | None) -> None:
     """
     client, name = the_ralph(name)
     before = part(client.ralph(name).value, "incident")
-    reply = client.ask(name, "ack")
-    if printed_as_json(reply):
-        return
-    now, after = time.time(), part(reply.value, "incident")
+    view = click_ext.value_for_text(client.ask(name, "ack"))
+    now, after = time.time(), part(view, "incident")
     if not before:
-        click.echo(f"{name}: nothing to acknowledge; it is {state_text.state_words(reply.value, now)}")
+        click.echo(f"{name}: nothing to acknowledge; it is {state_text.state_words(view, now)}")
         return
     known = moment(before.get("acknowledged_at"))
     done = "acknowledged" if known is None else f"acknowledged already, {duration(now - known)} ago"
@@ -260,7 +244,7 @@ def ack(name: str | None) -> None:
         click.echo("  nothing is left to do: it is running, and the next alert is sent at once")
         return
     click.echo(f"  still to do: {clean(str(after.get('needs') or ''))}")
-    does, how = state_text.next_steps(reply.value)[0]
+    does, how = state_text.next_steps(view)[0]
     click.echo(f"  next: {how}  ({does})")
 
 
@@ -272,20 +256,18 @@ def reload(name: str | None) -> None:
     one gets the new one. If a file has faults, nothing changes.
     """
     client, name = the_ralph(name)
-    reply = client.ask(name, "reload")
-    if printed_as_json(reply):
-        return
-    changes, when = reply.value["changes"], reply.value["when"]
+    done = click_ext.value_for_text(client.ask(name, "reload"))
+    changes, when = done["changes"], done["when"]
     if not changes:
         click.echo(f"{name}: nothing has changed")
         return
     applies = "from the next run on" if when == "next_run" else "in force now"
     click.echo(f"{name}: {count(len(changes), 'change')}, {applies}")
-    for line in change_lines(changes):
+    for line in state_text.change_lines(changes):
         click.echo(line)
     if when == "next_run":
         click.echo(f"  next: ralphctl restart {name}  (start the next run now)")
-    elif reply.value["ralph"]["state"] == "waiting_for_retry":
+    elif done["ralph"]["state"] == "waiting_for_retry":
         click.echo(f"  next: ralphctl skip-wait {name}  (ends the current wait, which keeps its length)")
 
 

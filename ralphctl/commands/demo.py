@@ -1,7 +1,5 @@
 """demo: ralphd's main features, shown with a private daemon, a badly behaved loop and the built-in one."""
 
-from __future__ import annotations
-
 import sys
 import time
 
@@ -33,9 +31,8 @@ def demo() -> int:
                 Demo(sandbox, printer).play()
             except RalphdError as fault:
                 log = sandbox.lines(sandbox.state_directory / "ralphd.log")[-12:]
-                raise DemoFailed(
-                    f"the demo failed: {fault.what}", why="\n".join([fault.why, *log]).strip()
-                ) from fault
+                why = "\n".join([fault.why, *log]).strip()
+                raise DemoFailed(f"the demo failed: {fault.what}", why=why) from fault
         printer.check(not sandbox.home.exists(), f"{sandbox.home} is removed", f"{sandbox.home} still exists")
         printer.say(f"All checks passed, in {time.monotonic() - began:.0f} s. Now with your own loop:")
         printer.say("    ralphctl start ~/your/project -- ./loop.sh")

@@ -19,10 +19,8 @@ from ralphd import wire
 @click.command(cls=CommonCommand)
 @click.option("--fix", is_flag=True, help="Fix what is safe to fix: file modes and a stale socket.")
 @click.option("-q", "--quiet", is_flag=True, help="Show only warnings and failures.")
-@click.option(
-    "--limit", "limit_s", metavar="S", type=Number(9.0), default=8.0,
-    show_default=True, help="Abandon checks after S seconds. All run at the same time.",
-)  # fmt: skip
+@click.option("--limit", "limit_s", metavar="S", type=Number(9.0), default=8.0, show_default=True,
+              help="Abandon checks after S seconds. All run at the same time.")  # fmt: skip
 def doctor(fix: bool, quiet: bool, limit_s: float) -> int:
     """Check the installation and suggest fixes. Exits with 1 if a check failed.
 

@@ -1,7 +1,5 @@
 """verdicts and undo: the gate's verdicts on commits, and restoring what it reverted."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -10,17 +8,8 @@ from typing import Any
 
 import click
 
-from ralphctl.cli import completers
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    limit_option,
-    name_and_number,
-    printed_as_json,
-    printed_json,
-    ralph_command,
-    refuse_within_run,
-    the_ralph,
-)
+from ralphctl.cli import click_ext, completers
+from ralphctl.cli.click_ext import CommonCommand, end_if_json, limit_option, ralph_command, the_ralph
 from ralphctl.client import transport
 from ralphctl.client.discovery import here
 from ralphctl.format import gate_text, state_text
@@ -44,13 +33,12 @@ def verdicts(name: str | None, limit: int) -> None:
     except (DaemonNotRunning, UnknownRalph) as fault:
         _print_from_files(name, limit, fault)
         return
-    if printed_as_json(reply):
-        return
-    if judged := reply.value["verdicts"]:
+    known = click_ext.value_for_text(reply)
+    if judged := known["verdicts"]:
         _print_table(judged, name)
     else:
         click.echo("\n".join(gate_text.none_yet(client.ralph(name).value)))
-    _print_repairs(reply.value.get("repairs"))
+    _print_repairs(known.get("repairs"))
 
 
 def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
@@ -63,8 +51,7 @@ def _print_from_files(name: str | None, limit: int, fault: RalphdError) -> None:
     known_as, judged, repairs = on_disk
     away = "no daemon is running" if isinstance(fault, DaemonNotRunning) else "no daemon works here"
     message(f"{away}; verdicts kept on disk:")
-    if printed_json({"verdicts": judged, "repairs": repairs}):
-        return
+    end_if_json({"verdicts": judged, "repairs": repairs})
     if not judged:
         click.echo(f"{known_as}: no verdicts are recorded; only a daemon knows whether the guard is on")
     else:
@@ -100,15 +87,14 @@ def undo(words: tuple[str, ...], repair: bool) -> None:
     With --repair, N is the number of a repair (ralphctl verdicts lists them): the branch returns to where the
     agent left it, with later commits on top. The repaired branch stays under a ref.
     """
-    name, digits = name_and_number(words, "undo", r"[0-9]{1,15}")
+    name, digits = click_ext.name_and_number(words, "undo", r"[0-9]{1,15}")
     number = None if digits is None else int(digits)
     try:
         client, name = the_ralph(name)
         undone = client.ask(name, "undo", {"repair": number or 0} if repair else {"iteration": number}).value
     except (DaemonNotRunning, UnknownRalph) as fault:
         undone = _undone_alone(name, f"r{number or 0}" if repair else number, fault)
-    if printed_json(undone):
-        return
+    end_if_json(undone)
     click.echo("\n".join(gate_text.undone_lines(undone)))
     view = undone["ralph"]
     does, how = "continue", f"ralphctl resume {view['name']}"
@@ -122,7 +108,7 @@ def _undone_alone(name: str | None, number: int | str | None, fault: RalphdError
     """Have a ralphd that does nothing else undo it. Raise ``fault`` where no files are kept."""
     from ralphctl.offline import log as offline_log
 
-    refuse_within_run()
+    click_ext.refuse_within_run()
     if (known := offline_log.find(here(), name)) is None:
         raise fault
     what = known[0] if number is None else f"{known[0]}:{number}"

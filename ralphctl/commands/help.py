@@ -1,7 +1,5 @@
 """help and version: what git, docker and kubectl users type first."""
 
-from __future__ import annotations
-
 import click
 
 from ralphctl.cli.click_ext import CommonCommand, LazyGroup, wants_json

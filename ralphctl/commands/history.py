@@ -1,7 +1,5 @@
 """events and explain: what happened to a ralph, and why."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import sys
@@ -9,12 +7,13 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ralphctl.cli import suggest
-from ralphctl.cli.click_ext import printed_json, ralph_command, the_client, the_ralph, time_option, wants_json
+from ralphctl.cli.click_ext import end_if_json, ralph_command, the_client, the_ralph, time_option, wants_json
+from ralphctl.client.client import Client
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
 from ralphctl.format.event_text import event_words
@@ -22,9 +21,6 @@ from ralphctl.format.humanize import cut, moment
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
 from ralphd.wire import EVENT_TYPES
-
-if TYPE_CHECKING:
-    from ralphctl.client.client import Client
 
 _MOST = 10_000
 _NAME_WIDTH = 12
@@ -128,8 +124,7 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
         if not (found := [each for each in kept if each["which"] == which]):
             raise UsageError(f"no explanation is kept for {which!r}", mend=f"ralphctl explain {name} --list")
         shown, state = found[0], ""
-    if printed_json(shown):
-        return
+    end_if_json(shown)
     width, colour = columns(sys.stdout), has_colour(sys.stdout)
     click.echo(explanation.page(name, shown, now, state=state, columns=width, colour=colour))
     hung = next((each for each in kept if each.get("rule") in explanation.HANGS), None)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, wants_json
+from ralphctl.cli.click_ext import CommonCommand, end_if_json, wants_json
 from ralphctl.client.discovery import here
 from ralphctl.format.output import note
 from ralphctl.offline.checkpoint import can_ask
@@ -61,9 +61,7 @@ def init(directory: str | None, fallback: str | None, yes: bool, force: bool, **
     result = setup.write(project, choices)
     missing = setup.missing_agents(project, choices, os.environ)
     notes = [*missing, *dialog.notes(project, choices)]
-    if wants_json():
-        click.echo(dialog.as_json(project, choices, result, notes))
-        return
+    end_if_json(dialog.as_data(project, choices, result, notes), indent=2, ensure_ascii=False)
     click.echo("\n".join(dialog.written_lines(result)))
     for line in notes:
         note(line)

@@ -1,16 +1,14 @@
 """regent install and uninstall: ralphd as a service of systemd, which starts it after a reboot."""
 
-from __future__ import annotations
-
 import os
 import pwd
 import subprocess
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, printed_json, refuse_within_run
+from ralphctl.cli.click_ext import CommonCommand, end_if_json, refuse_within_run
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice, message, note
@@ -60,11 +58,8 @@ def _unit(system: bool, account: str | None) -> str:
         return units.user_service(where)
     if account is None:
         who = os.environ.get("SUDO_USER", "NAME")
-        raise UsageError(
-            "which user should the daemon run as?",
-            why="the daemon and its runs use that user's files and keys",
-            mend=f"ralphctl regent install --system --user {who}",
-        )
+        what, mend = "which user should the daemon run as?", f"ralphctl regent install --system --user {who}"
+        raise UsageError(what, why="the daemon and its runs use that user's files and keys", mend=mend)
     try:
         pwd.getpwnam(account)
     except KeyError as fault:
@@ -85,10 +80,8 @@ def _environment() -> dict[str, str]:
 
 def _check_root(word: str) -> None:
     if os.geteuid() != 0:
-        raise NotRoot(
-            "a service of the machine needs root",
-            mend=f"sudo ralphctl regent {word} --system …, or without --system for your own service",
-        )
+        mend = f"sudo ralphctl regent {word} --system …, or without --system for your own service"
+        raise NotRoot("a service of the machine needs root", mend=mend)
 
 
 def _take_over(service: SystemdService) -> int | None:
@@ -114,8 +107,7 @@ def _tell_installed(
     name = account or pwd.getpwuid(os.getuid()).pw_name
     linger = None if service.is_system else service_lingers(name)
     pid = service.main_pid()
-    if printed_json({"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)}):
-        return
+    end_if_json({"unit": str(path), "pid": pid, "linger": linger, "kept": kept and str(kept)})
     click.echo(f"ralphd runs as a service (pid {pid}): {path}")
     if kept is not None:
         click.echo(f"  the earlier unit was renamed to {kept.name}")
@@ -130,14 +122,13 @@ def _tell_installed(
 
 def service_lingers(name: str) -> bool:
     """Return whether that user's systemd starts at boot and outlives the last session."""
-    try:
+    answer = ""
+    with suppress(OSError, subprocess.TimeoutExpired):
         done = subprocess.run(
             ["loginctl", "show-user", name, "--property=Linger", "--value"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10.0, check=False,
         )  # fmt: skip
         answer = done.stdout.strip() if done.returncode == 0 else ""
-    except (OSError, subprocess.TimeoutExpired):
-        answer = ""
     # loginctl knows nothing of a user who is not logged in; logind keeps the answer in this file.
     return answer == "yes" if answer else Path("/var/lib/systemd/linger", name).exists()
 
@@ -180,8 +171,7 @@ def uninstall(system: bool, force: bool) -> None:
 
 
 def _tell_removed(path: Path, kept: Path | None, state: str, *, is_system: bool) -> None:
-    if printed_json({"unit": str(path), "kept": kept and str(kept), "state_directory": state}):
-        return
+    end_if_json({"unit": str(path), "kept": kept and str(kept), "state_directory": state})
     click.echo(f"removed the service: {path}")
     if kept is not None:
         click.echo(f"  a copy was kept as {kept.name}")

@@ -1,7 +1,5 @@
 """land and queue: get a ralph's branch onto the target, tested, and show what waits for that."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess
@@ -13,13 +11,7 @@ from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    printed_as_json,
-    ralph_argument,
-    the_client,
-    the_ralph,
-)
+from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_client, the_ralph, value_for_text
 from ralphctl.client.client import Client
 from ralphctl.format.humanize import minute, moment, wrapped
 from ralphctl.format.output import clean, columns
@@ -58,9 +50,7 @@ def land(name: str | None, branch: str | None, pr: bool, undoes: bool, number: i
         raise click.UsageError(f"{'--pr' if pr else '--branch'} and --undo exclude each other")
     client, name = the_ralph(name)
     reply = client.undo_landing(name, number) if undoes else client.land(name, branch, is_for_pr=pr)
-    if printed_as_json(reply):
-        return
-    queue = reply.value
+    queue = value_for_text(reply)
     mine = next(each for each in queue["candidates"] if each["number"] == queue["number"])
     if pr:
         _open_pull_request(client, queue, mine)
@@ -116,10 +106,7 @@ def queue(every: bool) -> None:
 
     First what is open, then what ended, newest first; with the reason, and the command to type next.
     """
-    reply = the_client().landing()
-    if printed_as_json(reply):
-        return
-    queues = reply.value["queues"]
+    queues = value_for_text(the_client().landing())["queues"]
     if not queues:
         click.echo("nothing waits to land: ralphctl land NAME")
     for index, each in enumerate(queues):

@@ -1,7 +1,5 @@
 """logs: the output of ralphs."""
 
-from __future__ import annotations
-
 import heapq
 import json
 import sys
@@ -9,21 +7,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, the_client, the_name, time_option, wants_json
 from ralphctl.client import transport
+from ralphctl.client.client import Client
 from ralphctl.client.discovery import here, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.output import has_colour, message
 from ralphctl.format.state_text import state_words
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
-
-if TYPE_CHECKING:
-    from ralphctl.client.client import Client
 
 _TAIL = "100"
 
@@ -138,10 +134,8 @@ def _parts(
 
     def find(part: Mapping[str, str], line: str) -> str | None:
         words = {"tail": "all", "stream": "stdout", "grep": line, **part}
-        found = (
-            record["at"] for record in client.log(name, words) if record.get("text", "").startswith(line)
-        )
-        return next(found, None)
+        records = (each for each in client.log(name, words) if each.get("text", "").startswith(line))
+        return next((record["at"] for record in records), None)
 
     if not (parts := log_text.iteration_spans(entries, iteration, task, find)):
         what = f"iteration {iteration}" if iteration else f"iteration of task {task}"
@@ -156,14 +150,13 @@ def _put(records: Iterable[dict[str, Any]], *, safe: bool, timestamps: bool) -> 
         for record in records:
             print(json.dumps(record), flush=True)
         return
-    printer = log_text.LogPrinter(
-        sys.stdout.buffer, safe=safe, timestamps=timestamps, colour=has_colour(sys.stdout)
-    )
+    out, colour = sys.stdout.buffer, has_colour(sys.stdout)
+    printer = log_text.LogPrinter(out, safe=safe, timestamps=timestamps, colour=colour)
     try:
         for record in records:
             printer.put(record)
-            sys.stdout.buffer.flush()
+            out.flush()
     finally:
         if safe:
             printer.end()
-        sys.stdout.buffer.flush()
+        out.flush()

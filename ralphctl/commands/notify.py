@@ -3,8 +3,6 @@
 A report keeps its id over all attempts to send it, so that it counts once however often it arrives.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -44,11 +42,9 @@ def run_here(environ: Mapping[str, str]) -> tuple[str, str]:
     """Return the ralph's name and the run's id, from the environment. Raise UsageError outside of a run."""
     name, run_id = environ.get("RALPH_NAME", ""), environ.get("RALPH_RUN_ID", "")
     if not is_id(run_id) or not wire.is_name(name):
-        raise errors.UsageError(
-            "notify works only in a script that a ralph runs",
-            why="RALPH_NAME and RALPH_RUN_ID are not set here",
-            mend="ralphctl start DIR -- ./loop.sh  (and call notify in loop.sh)",
-        )
+        why = "RALPH_NAME and RALPH_RUN_ID are not set here"
+        mend = "ralphctl start DIR -- ./loop.sh  (and call notify in loop.sh)"
+        raise errors.UsageError("notify works only in a script that a ralph runs", why=why, mend=mend)
     return name, run_id
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, printed_json, socket_given, the_client
+from ralphctl.cli.click_ext import CommonCommand, end_if_json, socket_given, the_client
 from ralphctl.format.humanize import minute, moment, until
 from ralphctl.format.output import clean, has_colour, paint
 from ralphd.errors import DaemonNotRunning
@@ -36,12 +36,10 @@ def quota() -> None:
         from ralphctl.offline.state import quota_views
 
         accounts = quota_views(os.environ, time.time())
-    if printed_json({"accounts": accounts}, ensure_ascii=False):
-        return
+    end_if_json({"accounts": accounts}, ensure_ascii=False)
     width = max((len(clean(each["account"])) for each in accounts), default=0)
     now, colour = time.time(), has_colour(sys.stdout)
-    lines = [_line(each, width, now, colour=colour) for each in accounts]
-    click.echo("\n".join(lines) if lines else _NONE_YET)
+    click.echo("\n".join(_line(each, width, now, colour=colour) for each in accounts) or _NONE_YET)
 
 
 def _line(account: Mapping[str, Any], width: int, now: float, *, colour: bool) -> str:

@@ -1,7 +1,5 @@
 """regent: start, stop, replace and inspect the daemon itself; read its log, with or without a daemon."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -13,18 +11,10 @@ from typing import IO
 
 import click
 
-from ralphctl.cli.click_ext import (
-    SECONDS,
-    CommonCommand,
-    LazyGroup,
-    printed_as_json,
-    refuse_within_run,
-    socket_given,
-    the_client,
-)
+from ralphctl.cli import click_ext
+from ralphctl.cli.click_ext import SECONDS, CommonCommand, socket_given, the_client, value_for_text
 from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Client, Reply
-from ralphctl.client.waiting import View
 from ralphctl.format.humanize import ago, clock, count, last_exit, moment
 from ralphctl.format.output import clean, message, neutralise
 from ralphctl.format.state_text import change_lines
@@ -35,7 +25,7 @@ from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
 from ralphd.overview import has_a_run
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=click_ext.LazyGroup)
 def regent() -> None:
     """Manage the ralphd daemon."""
 
@@ -62,11 +52,9 @@ def start() -> None:
     except DaemonNotRunning:
         start_daemon(socket_given())
         reply, said = client.status(), "started"
-    if printed_as_json(reply):
-        return
-    daemon = reply.value["daemon"]
-    click.echo(f"ralphd {said} (pid {daemon['pid']}), {count(len(reply.value['ralphs']), 'ralph')}")
-    click.echo("  next: " + ("ralphctl status" if reply.value["ralphs"] else "ralphctl start DIR -- COMMAND"))
+    known = value_for_text(reply)
+    click.echo(f"ralphd {said} (pid {known['daemon']['pid']}), {count(len(known['ralphs']), 'ralph')}")
+    click.echo("  next: " + ("ralphctl status" if known["ralphs"] else "ralphctl start DIR -- COMMAND"))
 
 
 @click.command(cls=CommonCommand)
@@ -82,21 +70,19 @@ def stop(at_once: bool, leave_runs: bool, wait_timeout: float | None) -> None:
         raise click.UsageError("--now and --leave-runs exclude each other")
     client = _own_client()
     try:
-        before = client.status()
+        before: waiting.View = client.status().value
     except DaemonNotRunning as away:
         message(f"nothing to stop: {away.what}")
         return
     runs = "now" if at_once else "leave" if leave_runs else "finish"
-    reply = _end(client, before.value, runs, wait_timeout)
-    if printed_as_json(reply):
-        return
-    living = _living(before.value["ralphs"])
+    value_for_text(_end(client, before, runs, wait_timeout))
+    living = _living(before["ralphs"])
     left = f"; {count(len(living), 'run')} left running: {', '.join(living)}" if leave_runs and living else ""
-    click.echo(f"ralphd (pid {before.value['daemon']['pid']}) has ended{left}")
+    click.echo(f"ralphd (pid {before['daemon']['pid']}) has ended{left}")
     click.echo("  next: ralphctl regent start")
 
 
-def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Reply:
+def _end(client: Client, before: waiting.View, runs: str, timeout_s: float | None) -> Reply:
     """Stop the daemon and wait for its end. Raise WaitTimeout."""
     pid, began = before["daemon"]["pid"], time.time()
     with closing(DaemonExit(pid, client)) as ending:
@@ -120,10 +106,10 @@ def _end(client: Client, before: View, runs: str, timeout_s: float | None) -> Re
 @click.option("--wait-timeout", type=SECONDS, metavar="S", help="Wait S seconds at most.")
 def restart(wait_timeout: float | None) -> None:
     """Restart the daemon. Running loops are not interrupted: the new daemon adopts them."""
-    refuse_within_run()
+    click_ext.refuse_within_run()
     client = _own_client()
     try:
-        before: View = client.status().value
+        before: waiting.View = client.status().value
         if (unit := systemd.hosting(before["daemon"]["pid"])) is not None:
             unit.check_allowed("restart")
             unit.work("restart")
@@ -134,12 +120,10 @@ def restart(wait_timeout: float | None) -> None:
         message(f"no daemon to replace: {away.what}")
         before = {"ralphs": []}
         start_daemon(socket_given())
-    if printed_as_json(reply := client.status()):
-        return
-    click.echo("\n".join(_replaced(before["ralphs"], reply.value)))
+    click.echo("\n".join(_replaced(before["ralphs"], value_for_text(client.status()))))
 
 
-def _replaced(before: list[View], after: View) -> list[str]:
+def _replaced(before: list[waiting.View], after: waiting.View) -> list[str]:
     living = {view["name"]: view.get("run_id") for view in before if _runs(view)}
     now_living = [(view["name"], view.get("run_id")) for view in after["ralphs"] if _runs(view)]
     adopted = [name for name, run_id in living.items() if (name, run_id) in now_living]
@@ -152,11 +136,11 @@ def _replaced(before: list[View], after: View) -> list[str]:
     return [f"ralphd restarted (pid {after['daemon']['pid']}), {said}", *ended, "  next: ralphctl status"]
 
 
-def _living(views: list[View]) -> list[str]:
+def _living(views: list[waiting.View]) -> list[str]:
     return [view["name"] for view in views if _runs(view)]
 
 
-def _runs(view: View) -> bool:
+def _runs(view: waiting.View) -> bool:
     return view.get("state") != "starting" and has_a_run(view)
 
 
@@ -167,10 +151,8 @@ def reload() -> None:
     Its webhooks, logs.total_bytes and notify.* apply at once; the rest applies to each ralph after
     ralphctl reload NAME. If the file has faults, nothing changes.
     """
-    reply = (_own_client() if socket_given() else the_client()).reload()
-    if printed_as_json(reply):
-        return
-    changes, pid = reply.value["changes"], reply.value["daemon"]["pid"]
+    done = value_for_text((_own_client() if socket_given() else the_client()).reload())
+    changes, pid = done["changes"], done["daemon"]["pid"]
     if not changes:
         click.echo(f"ralphd (pid {pid}): nothing has changed")
         return
@@ -182,14 +164,12 @@ def reload() -> None:
 @click.command(cls=CommonCommand)
 def status() -> None:
     """Show the daemon's state. Exits with 3 if none is running."""
-    reply = _own_client().status() if socket_given() else the_client().status()
-    if printed_as_json(reply):
-        return
-    daemon, now = reply.value["daemon"], time.time()
+    known = value_for_text((_own_client() if socket_given() else the_client()).status())
+    daemon, ralphs, now = known["daemon"], known["ralphs"], time.time()
     click.echo(f"ralphd {daemon['version']}  {daemon['status']} (pid {daemon['pid']})")
     rows = [
         ("started", ago(daemon.get("started_at"), now)),
-        ("ralphs", f"{len(reply.value['ralphs'])}, {len(_living(reply.value['ralphs']))} of them running"),
+        ("ralphs", f"{len(ralphs)}, {len(_living(ralphs))} of them running"),
         ("files in", daemon.get("state_directory")),
         ("socket", daemon.get("socket")),
         ("tracking", daemon.get("tree_means")),
@@ -202,9 +182,7 @@ def status() -> None:
 
 @click.command(cls=CommonCommand)
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new lines.")
-@click.option(
-    "-n", "--tail", type=click.IntRange(min=0), metavar="N", default=50, help="The last N lines (50)."
-)
+@click.option("-n", "--tail", type=click.IntRange(0), metavar="N", default=50, help="The last N lines (50).")
 def logs(follow: bool, tail: int) -> None:
     """Show the daemon's log: what it did, and why it did not start."""
     path = _state_directory() / "ralphd.log"
@@ -219,10 +197,9 @@ def logs(follow: bool, tail: int) -> None:
 
 
 def _state_directory() -> Path:
-    try:
+    with suppress(RalphdError):  # people read this log because the daemon does not answer
         return Path(the_client().status().value["daemon"]["state_directory"])
-    except RalphdError:  # people read this log because the daemon does not answer
-        return Path(wire.state_directory(os.environ))
+    return Path(wire.state_directory(os.environ))
 
 
 def _print(lines: Iterable[bytes]) -> None:

@@ -1,7 +1,5 @@
 """start: start a loop in a directory, the built-in one or a command; or start a known ralph again."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -23,7 +21,6 @@ from ralphctl.format import state_text
 from ralphctl.format.output import clean, message, note
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
-from ralphctl.offline.checkpoint import resume_options, wish_of
 from ralphctl.service import daemon
 from ralphd import wire
 from ralphd.errors import AlreadyRunning, DaemonNotRunning, DirectoryUnusable, UnknownRalph, UsageError
@@ -76,7 +73,7 @@ _KEYS = (
 
 def loop_options(function: Any) -> Any:
     """Add the options that are keys of ralph.toml, ``--resume`` and ``--no-resume``."""
-    function = resume_options(function)
+    function = checkpoint.resume_options(function)
     for option, kind, metavar, purpose in reversed(_KEYS):
         complete = completers.agents if kind is str else None
         add = click.option(option, type=kind, metavar=metavar, shell_complete=complete, help=purpose)
@@ -130,12 +127,11 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-@click.command(
-    cls=WithCommand,
-    options_metavar="[OPTIONS]",
-    epilog="Every option with a value except --name, --branch and those for worktrees can also be set in"
-    " ralph.toml.",
-)
+_EXCEPT = "--name, --branch and those for worktrees"
+_EPILOG = f"Every option with a value except {_EXCEPT} can also be set in ralph.toml."
+
+
+@click.command(cls=WithCommand, options_metavar="[OPTIONS]", epilog=_EPILOG)
 @click.argument("directory", required=False, metavar="[DIR | NAME] [-- COMMAND...]",
                 shell_complete=completers.ralphs_and_directories)  # fmt: skip
 @click.argument("more", nargs=-1, metavar="", shell_complete=completers.files)
@@ -164,7 +160,7 @@ def start(
     first: resume or discard it. Without a terminal it is resumed.
     """
     command = command_given(ctx, more, f"ralphctl start {directory}", mend="ralphctl start DIR -- ./loop.sh")
-    wish = wish_of(resume, no_resume, command)
+    wish = checkpoint.wish_of(resume, no_resume, command)
     if name is not None:
         discovery.check_name(name)
     client = the_client()
@@ -172,7 +168,7 @@ def start(
     order = _Order(directory, command, name, flags_of(keys))
     if worktree is not None:
         if not no_autostart:
-            daemon.ensure(client, socket_given(), tell=message)
+            daemon.ensure(client, socket_given())
         body = registration(str(order.directory), command, None, order.flags, resume=wish)
         return trees.start_in_worktrees(client, body, worktree)
     before = _views(client, no_autostart)
@@ -181,7 +177,7 @@ def start(
     if command is None and not order.is_name and order.known(before) is None:
         offer_init(ctx, order.directory, order.flags)
     if not no_autostart:
-        daemon.ensure(client, socket_given(), tell=message)
+        daemon.ensure(client, socket_given())
     with nullcontext() if branch is None else _on_branch(order, before, branch):
         running = [view["ralph_pid"] for view in client.views() if view["ralph_pid"]]
         reply = _start(client, order, wish)
@@ -238,11 +234,6 @@ class _Order:
             return None
         return view if self.directory.resolve() == Path(view["directory"]).resolve() else None
 
-    def replaces(self, views: list[dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the ralph that gets another command by this."""
-        view = None if self.command is None else self.in_directory(views)
-        return None if view is None or view["command"] == self.command else view
-
     def known(self, views: list[dict[str, Any]]) -> dict[str, Any] | None:
         """Return the ralph that this starts again; None if it registers one."""
         if self.is_name:
@@ -256,29 +247,26 @@ class _Order:
         view = discovery.of_directory(views, str(self.directory)) if self.where is None else None
         return None if view is None or self.name not in (None, view["name"]) else view
 
-    def replacing(self) -> str:
-        """Return what to type to replace the command."""
-        words = [*([self.where] if self.where else []), *(["--name", self.name] if self.name else [])]
-        return shlex.join(["ralphctl", "start", "--replace", *words, "--", *(self.command or ())])
-
 
 def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_replace: bool) -> None:
     """Ask before another command replaces the known one. Raise AlreadyRunning, UsageError, StartDeclined."""
-    view = order.replaces(views)
-    if view is None:
+    command, view = order.command, order.in_directory(views)
+    if command is None or view is None or view["command"] == command:
         return
-    name, new = view["name"], clean(shlex.join(order.command or ()))
+    name, new = view["name"], clean(shlex.join(command))
     old = clean(shlex.join(view["command"] or ())) or "the built-in loop"
+    words = [*([order.where] if order.where else []), *(["--name", order.name] if order.name else [])]
+    replacing = shlex.join(["ralphctl", "start", "--replace", *words, "--", *command])
     if not is_settled(view):
         refuse_within_run()
-        mend = f"ralphctl stop {name}, then {order.replacing()}"
+        mend = f"ralphctl stop {name}, then {replacing}"
         raise AlreadyRunning(f"{name} is running here, with {old}", mend=mend)
     if may_replace:
         return
     again = f"ralphctl start {name}  (starts {old})"
     if wants_json() or not checkpoint.can_ask():
-        what, mend = f"{name} is known here, with another command: {old}", order.replacing()
-        raise UsageError(what, why=f"{new} would replace it", mend=f"{mend}\n{again}")
+        what = f"{name} is known here, with another command: {old}"
+        raise UsageError(what, why=f"{new} would replace it", mend=f"{replacing}\n{again}")
     if not checkpoint.confirmed(f"{name} is known here. Replace {old} by {new}? [y/N]"):
         raise checkpoint.StartDeclined("nothing was started", mend=again)
 

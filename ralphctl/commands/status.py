@@ -1,7 +1,5 @@
 """status with options that the fast path does not know."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

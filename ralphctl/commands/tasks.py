@@ -1,6 +1,5 @@
 """tasks, cost and note: what is to be done, what it costs, and what a person sends to the loop."""
 
-import json
 import os
 import sys
 import time
@@ -11,7 +10,6 @@ from typing import Any
 import click
 
 from ralphctl.cli import click_ext, completers
-from ralphctl.cli.click_ext import CommonCommand
 from ralphctl.client.discovery import check_name, here
 from ralphctl.commands.report import last_evening, since_option
 from ralphctl.format import state_text
@@ -22,7 +20,7 @@ from ralphd.errors import NotFound, RalphdError, UsageError
 def _reports(names: Sequence[str], since: float, now: float) -> list[Any]:
     """Read the report of each ralph, without names that of this directory's, else of all.
 
-    With --json print them, and return none.
+    With --json print them, and end the command.
     """
     from ralphctl.report import model, read
 
@@ -30,9 +28,8 @@ def _reports(names: Sequence[str], since: float, now: float) -> list[Any]:
     for name in names:
         sources += read.choose(check_name(name), here(), os.environ)
     reports = [read.read(source, since, now, now) for source in sources]
-    if click_ext.wants_json():
-        click.echo(json.dumps(model.document(reports, since, now), ensure_ascii=False))
-    return [] if click_ext.wants_json() else reports
+    click_ext.end_if_json(model.document(reports, since, now), ensure_ascii=False)
+    return reports
 
 
 def _print(pages: Sequence[Any]) -> None:
@@ -42,7 +39,7 @@ def _print(pages: Sequence[Any]) -> None:
     click.echo("\n\n".join(plain_text(page, columns=width, colour=colour) for page in pages), nl=bool(pages))
 
 
-@click.command(cls=CommonCommand)
+@click.command(cls=click_ext.CommonCommand)
 @click.argument("words", nargs=-1, metavar="[NAME]... | add [NAME] TEXT | remove [NAME] ID",
                 shell_complete=completers.ralphs)  # fmt: skip
 def tasks(words: tuple[str, ...]) -> None:
@@ -82,17 +79,15 @@ def _addressed(words: Sequence[str], example: str) -> tuple[Any, str, str]:
 def _send(words: Sequence[str], what: str, example: str) -> None:
     """Send a task or a note to a built-in loop, and print when it is taken up."""
     client, name, text = _addressed(words, example)
-    reply = client.ask(name, what, {"text": text})
-    if click_ext.printed_as_json(reply):
-        return
-    id_ = clean(reply.value[what][-1]["id"]) if reply.value[what] else ""
+    given = click_ext.value_for_text(client.ask(name, what, {"text": text}))[what]
+    id_ = clean(given[-1]["id"]) if given else ""
     click.echo(f"{name}: added {what[:-1]} {id_}; the loop's next prompt has it".replace(" ;", ";"))
     steps = (how for _, how in state_text.next_steps(client.ralph(name).value))
     if start := next((how for how in steps if how.startswith(("ralphctl start", "ralphctl resume"))), None):
         click.echo(f"  next: {start}  (the loop does not run)")
 
 
-@click.command(cls=CommonCommand)
+@click.command(cls=click_ext.CommonCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=completers.ralphs)
 @since_option
 def cost(names: tuple[str, ...], since: float | None) -> None:
@@ -114,7 +109,7 @@ def cost(names: tuple[str, ...], since: float | None) -> None:
     _print([text.cost_page(report, found, now) for report, found in pairs])
 
 
-@click.command(cls=CommonCommand)
+@click.command(cls=click_ext.CommonCommand)
 @click.argument("words", nargs=-1, metavar="[NAME] TEXT", shell_complete=completers.ralphs)
 def note(words: tuple[str, ...]) -> None:
     """Send a note to the agent: the next prompt of NAME's built-in loop contains TEXT, once.

@@ -1,7 +1,5 @@
 """trees: list worktrees, remove one; and ``start --worktree``, which makes them."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -11,7 +9,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client
+from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client, value_for_text
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format import state_text
@@ -52,21 +50,15 @@ def worktree_asked(keys: dict[str, Any], branch: str | None, name: str | None) -
     if asked and name:
         raise UsageError("--worktree names the ralph already", mend="leave out --name")
     if asked and not wire.is_name(asked):
-        raise UsageError(
-            f"{asked!r} is not a name for a worktree",
-            why="the word after --worktree is its name",
-            mend="ralphctl start DIR --worktree",
-        )
+        what, why = f"{asked!r} is not a name for a worktree", "the word after --worktree is its name"
+        raise UsageError(what, why=why, mend="ralphctl start DIR --worktree")
     words = {"name": asked or name, "branch": branch, "from_ref": start, "tasks": list(tasks), "count": count}
     return {key: value for key, value in words.items() if value}
 
 
 def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
     """Start ralphs in new worktrees, and print where; return the exit code."""
-    reply = client.start_in_worktrees({**body, **asked})
-    if printed_as_json(reply):
-        return wire.EXIT_OK
-    views = reply.value["ralphs"]
+    views = value_for_text(client.start_in_worktrees({**body, **asked}))["ralphs"]
     others: dict[str, None] = {}
     for view in views:
         text = state_text.started_words(view) or state_text.state_words(view, time.time())
@@ -101,8 +93,8 @@ def trees(words: tuple[str, ...], keep: bool) -> None:
             _remove(client, discovery.check_name(name), keep=keep)
     elif words or keep:
         raise UsageError("expected: ralphctl trees [rm NAME...]", mend="ralphctl trees rm NAME")
-    elif not printed_as_json(reply := client.trees()):
-        _list(reply.value["trees"])
+    else:
+        _list(value_for_text(client.trees())["trees"])
 
 
 def _remove(client: Client, name: str, *, keep: bool) -> None:

@@ -1,7 +1,5 @@
 """vault: list the copies of repositories, and restore a repository or an ignored file from one."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -11,7 +9,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, printed_json, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, end_if_json, wants_json
 from ralphctl.format.humanize import ago
 from ralphctl.format.output import clean, has_colour, message, wrapped_table
 from ralphctl.offline.checkpoint import can_ask, confirmed
@@ -41,8 +39,7 @@ def list_() -> None:
     from ralphctl.offline.vault import listed
 
     vaults = listed(os.environ)
-    if printed_json({"vaults": vaults}):
-        return
+    end_if_json({"vaults": vaults})
     rows = [_HEADS, *map(_row, vaults)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     widths[-1] = min(widths[-1], _MOST_NAMES_CHARS)
@@ -82,14 +79,12 @@ def restore(directory: Path | None, to: Path | None, name: str | None, yes: bool
         message("nothing was restored")
         return wire.EXIT_FAILED
     done = copies.carry_out(plan, os.environ)
-    if printed_json(done):
-        return wire.EXIT_OK
+    end_if_json(done)
     lines = [f"restored {clean(each)}" for each in ([done["git"]] if done["git"] else []) + done["files"]]
     lines += [f"the earlier git directory is in {clean(done['left'])}"] if done["left"] else []
     lines += [f"its commits are kept under {clean(each)}" for each in done["refs"]]
-    click.echo(
-        "\n".join(lines) or f"{clean(plan.top)} needs nothing: the repository and the kept files are there"
-    )
+    nothing = f"{clean(plan.top)} needs nothing: the repository and the kept files are there"
+    click.echo("\n".join(lines) or nothing)
     if to is not None and done["git"]:
         click.echo(f"  next: git -C {clean(plan.top)} restore .  (writes the files of the index)")
     return wire.EXIT_OK

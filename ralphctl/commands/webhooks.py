@@ -1,7 +1,5 @@
 """webhooks: add, test, show and remove webhooks, list their deliveries and repeat them."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time
@@ -11,16 +9,8 @@ from typing import Any
 
 import click
 
-from ralphctl.cli import completers
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    LazyGroup,
-    limit_option,
-    printed_as_json,
-    printed_json,
-    the_client,
-    wants_json,
-)
+from ralphctl.cli import click_ext, completers
+from ralphctl.cli.click_ext import CommonCommand, limit_option, printed_as_json, the_client, value_for_text
 from ralphctl.client.client import Client, Reply
 from ralphctl.format import webhook_text
 from ralphctl.format.output import clean, has_colour, message, note
@@ -34,7 +24,7 @@ _FORMATS = click.Choice(["json", "slack", "ntfy"])
 _key = click.argument("key", metavar="NAME", shell_complete=completers.webhooks)
 
 
-@click.group(cls=LazyGroup)
+@click.group(cls=click_ext.LazyGroup)
 def webhooks() -> None:
     """Manage alerts to Slack, ntfy or your own endpoint.
 
@@ -49,10 +39,8 @@ def webhooks() -> None:
 @click.command("list", cls=CommonCommand)
 def list_() -> None:
     """List every webhook: of your own file, of the ralphs' files, and added ones."""
-    reply = the_client().webhooks()
-    if not printed_as_json(reply):
-        hooks, colour = reply.value["webhooks"], has_colour(sys.stdout)
-        click.echo(webhook_text.table(hooks, time.time(), colour=colour) if hooks else webhook_text.NONE_YET)
+    hooks, colour = value_for_text(the_client().webhooks())["webhooks"], has_colour(sys.stdout)
+    click.echo(webhook_text.table(hooks, time.time(), colour=colour) if hooks else webhook_text.NONE_YET)
 
 
 @click.command(cls=CommonCommand)
@@ -63,8 +51,8 @@ def show(key: str) -> None:
     hook = next((each for each in every if key in (each["name"], each["id"])), None)
     if hook is None:
         raise NotFound(f"there is no webhook {clean(key[:40])!r}", mend="ralphctl webhooks list")
-    if not printed_json(hook, ensure_ascii=False):
-        _print([hook], webhook_text.hook_lines, "")
+    click_ext.end_if_json(hook, ensure_ascii=False)
+    _print([hook], webhook_text.hook_lines, "")
 
 
 @click.command(cls=CommonCommand)
@@ -128,7 +116,7 @@ def test(key: str) -> int:
 
     A success also sends the pending messages, and enables a webhook that had answered 410.
     """
-    if not wants_json():
+    if not click_ext.wants_json():
         message(f"Sending a test to {clean(key)} (timeout 10 s)")
     reply = the_client().test_webhook(_route_part(key))
     tested = reply.value
@@ -145,19 +133,15 @@ def test(key: str) -> int:
 def deliveries(key: str | None, limit: int) -> None:
     """List the messages to the webhook NAME, or to all, newest first: delivered, pending or given up."""
     reply = the_client().deliveries(None if key is None else _route_part(key), limit)
-    if not printed_as_json(reply):
-        replies = webhook_text.with_replays(reply.value["deliveries"])
-        _print(replies, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
+    rows = webhook_text.with_replays(value_for_text(reply)["deliveries"])
+    _print(rows, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
 
 
 @click.command(cls=CommonCommand)
 @click.argument("delivery", type=click.IntRange(0, (1 << 63) - 1), shell_complete=completers.deliveries)
 def replay(delivery: int) -> None:
     """Send the message of DELIVERY again, under the same webhook-id; a pending one is sent now."""
-    reply = the_client().replay(delivery)
-    if printed_as_json(reply):
-        return
-    again = reply.value
+    again = value_for_text(the_client().replay(delivery))
     how = "is sent now" if again["id"] == delivery else f"is sent again as delivery {again['id']}"
     click.echo(f"Delivery {delivery} to {clean(again['where'])} {how}.")
     click.echo(f"  next: ralphctl webhooks deliveries {clean(again['name'])}")

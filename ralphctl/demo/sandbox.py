@@ -46,12 +46,9 @@ class Sandbox:
         self.home = home
         # COLUMNS: the output is shown indented, and a terminal may have 80.
         constant = {"GIT_CONFIG_NOSYSTEM": "1", "PYTHONIOENCODING": "utf-8", "COLUMNS": "76"}
-        self._environment = {
-            **{name: os.environ[name] for name in _INHERITED if name in os.environ},
-            **{name: str(home / below) for name, below in _DIRECTORIES.items()},
-            "PATH": f"{home}/bin:{os.environ.get('PATH', os.defpath)}",
-            **constant,
-        }
+        self._environment = {name: os.environ[name] for name in _INHERITED if name in os.environ} | constant
+        self._environment |= {name: str(home / below) for name, below in _DIRECTORIES.items()}
+        self._environment["PATH"] = f"{home}/bin:{os.environ.get('PATH', os.defpath)}"
         self.state_directory = Path(wire.state_directory(self._environment))
         socket = wire.socket_path(self._environment)
         self.client = Client(lambda: [socket])  # this one only: no other daemon is ever contacted
@@ -87,10 +84,8 @@ class Sandbox:
 
     def _fill(self) -> None:
         if os.statvfs(self.home).f_flag & os.ST_NOEXEC:
-            raise DemoFailed(
-                f"programs cannot be executed in {self.home.parent} (mounted noexec)",
-                mend="TMPDIR=ANOTHER_DIRECTORY ralphctl demo",
-            )
+            what = f"programs cannot be executed in {self.home.parent} (mounted noexec)"
+            raise DemoFailed(what, mend="TMPDIR=ANOTHER_DIRECTORY ralphctl demo")
         (self.home / "tmp").mkdir()
         self._write(".gitconfig", "[user]\nname = demo\nemail = demo@localhost\n")
         for file in _FIXTURES.glob("*/*"):

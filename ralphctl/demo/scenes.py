@@ -100,16 +100,13 @@ class Demo:
         self._run("ralphctl status tasks", "ralphctl wait tasks", "ralphctl logs tasks")
         commits = self._run("git -C ~/tasks log --format=%s --reverse --grep T-").splitlines()
         plan = json.loads("".join(self._sandbox.lines("tasks/prd.json")))["userStories"]
-        self._check(
-            commits == [f"{t['id']}: {t['title']}" for t in plan], "5 tasks, 5 commits: each done once"
-        )
+        wanted = [f"{task['id']}: {task['title']}" for task in plan]
+        self._check(commits == wanted, "5 tasks, 5 commits: each done once")
         history = self._sandbox.lines(self._sandbox.state_directory / "ralphs" / "tasks" / "history.jsonl")
         attempts = [entry for entry in map(json.loads, history) if entry["kind"] == "attempt"]
         failures = [entry["failure_kind"] for entry in attempts if entry["failure_kind"]]
-        self._check(
-            failures == ["rate_limit", "agent_crash", "usage_limit"],
-            "waited for the rate limit, retried after the crash, continued with the second agent",
-        )
+        holds = "waited for the rate limit, retried after the crash, continued with the second agent"
+        self._check(failures == ["rate_limit", "agent_crash", "usage_limit"], holds)
         is_alone = [entry["agent"] for entry in attempts][-2:] == ["second", "second"]
         self._check(is_alone, "the first agent is not started until its limit resets, three hours from now")
 
@@ -126,10 +123,8 @@ class Demo:
         self._run("git -C ~/guarded log --format='%h %s' --reverse", "ralphctl verdicts guarded")
         bad = "add.sh adds four numbers"
         subjects = self._sandbox.run("git -C ~/guarded log --format=%s --reverse").splitlines()
-        self._check(
-            subjects[1:] == [bad, f'Revert "{bad}"', "add.sh adds up to four numbers"],
-            "the bad commit was reverted, the next prompt had the reason, and the task was done again",
-        )
+        holds = "the bad commit was reverted, the next prompt had the reason, and the task was done again"
+        self._check(subjects[1:] == [bad, f'Revert "{bad}"', "add.sh adds up to four numbers"], holds)
         notes = self._sandbox.lines("guarded/notes.txt")
         self._check(notes == ["Buy milk."], "the line in notes.txt is still there, and still not committed")
 
@@ -154,10 +149,8 @@ class Demo:
             for record in self._sandbox.state_directory.glob("ralphs/project/runs/*/exit.json")
             for process in json.loads(record.read_text())["swept"]
         }
-        self._check(
-            parent_of(server) is None and server in swept,
-            f"{what} (pid {server}) ended with its run: exit.json lists '{swept.get(server)}' as swept",
-        )
+        holds = f"{what} (pid {server}) ended with its run: exit.json lists '{swept.get(server)}' as swept"
+        self._check(parent_of(server) is None and server in swept, holds)
 
     def _check_log(self) -> None:
         """Check that every line the loop counted as printed is in the log, once and in order."""

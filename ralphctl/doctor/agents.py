@@ -67,10 +67,8 @@ def _checks_of(agent: Agent, primary: str, environ: Mapping[str, str], limit_s: 
     if not (isinstance(agent, Cli) and agent.description.program == agent.program):
         return [Check(f"agent {agent.name}", lambda: ok(f"{program}, your own command"))]
     environment = {**environ, **agent.launch(LaunchSpec("", Path("/dev/null"))).environment}
-    return [
-        Check(f"agent {agent.name}", lambda: ok(program)),
-        Check(f"login {agent.name}", lambda: _login(agent.name, program, environment, limit_s)),
-    ]
+    login = Check(f"login {agent.name}", lambda: _login(agent.name, program, environment, limit_s))
+    return [Check(f"agent {agent.name}", lambda: ok(program)), login]
 
 
 def _login(name: str, program: str, environment: Mapping[str, str], limit_s: float) -> CheckResult:

@@ -21,7 +21,6 @@ from ralphctl.doctor.runner import FIX, CheckResult, Results, failed, ok, unknow
 from ralphctl.format.humanize import count
 from ralphctl.offline import state as offline
 from ralphctl.offline.processes import ask, lock_holder
-from ralphctl.offline.state import is_flocked
 from ralphd import __version__, wire
 from ralphd.config.configuration import Configuration
 from ralphd.config.values import toml_value
@@ -90,7 +89,7 @@ def working_directory(directory: Path) -> CheckResult:
     """Check that a ralph could work in this directory, and whether one does."""
     if not os.access(directory, os.W_OK | os.X_OK):
         return failed(f"{directory} is not writable: no ralph can work here", f"ls -ld {directory}")
-    if not is_flocked(directory.stat().st_ino):
+    if not offline.is_flocked(directory.stat().st_ino):
         return ok(f"{directory}, no ralph is working here")
     socket = next(filter(None, map(discovery.lock_owner, offline.upward(str(directory)))), None)
     return ok(f"{directory}, a ralph is working here" + (f" (daemon: {socket})" if socket else ""))
@@ -304,9 +303,9 @@ def trees() -> CheckResult:
     return ok("tracked by a control group per run" if is_writable else "tracked by subreaper and cookie")
 
 
-def limits(configuration: Configuration | None) -> CheckResult:
+def limits(configuration: Configuration) -> CheckResult:
     """Check that the limits of runs are in effect, and that the next run need not wait."""
-    found, enabled = (configuration or Configuration()).run_limits(), tree.enabled_controllers()
+    found, enabled = configuration.run_limits(), tree.enabled_controllers()
     given = [f"{name} = {toml_value(value)}" for name, value in asdict(found).items() if value]
     controllers = ", ".join(sorted(enabled or ())) or "no controllers"
     group = "no control group" if enabled is None else f"control group with {controllers}"
@@ -316,9 +315,9 @@ def limits(configuration: Configuration | None) -> CheckResult:
     return warning(text) if trouble else ok(text)
 
 
-def sandbox(configuration: Configuration | None, environ: Mapping[str, str]) -> CheckResult:
+def sandbox(configuration: Configuration, environ: Mapping[str, str]) -> CheckResult:
     """Check which sandbox a run in this directory gets."""
-    level = (configuration or Configuration()).sandbox.level
+    level = configuration.sandbox.level
     facts = facts_for(level, environ)
     choice = choose(level, facts)
     if choice.fault:

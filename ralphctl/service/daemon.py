@@ -5,19 +5,18 @@ a pipe whose write end only this process has. When that closes, on purpose or be
 each of them ends what it started.
 """
 
-from __future__ import annotations
-
 import os
 import select
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from ralphctl.client import discovery, transport
 from ralphctl.client.client import Client
-from ralphctl.format.output import SlowNotice
+from ralphctl.format.output import SlowNotice, message
 from ralphctl.offline import processes
 from ralphctl.offline.state import is_held
 from ralphctl.service import systemd
@@ -55,9 +54,8 @@ def start_daemon(socket: str | None) -> None:
                 timeout=_READY_LIMIT_S, check=False,
             ).returncode  # fmt: skip
     except subprocess.TimeoutExpired as fault:
-        raise StartFailed(
-            f"ralphd was not ready after {_READY_LIMIT_S:g} s", 75, mend="ralphctl regent logs"
-        ) from fault
+        what = f"ralphd was not ready after {_READY_LIMIT_S:g} s"
+        raise StartFailed(what, 75, mend="ralphctl regent logs") from fault
     if code:
         raise StartFailed("cannot start ralphd", code if code > 0 else 1, mend="ralphctl regent logs")
 
@@ -68,13 +66,13 @@ def _environment(socket: str | None) -> dict[str, str]:
     return environment | ({"RALPHD_SOCKET": os.path.abspath(socket)} if socket else {})  # noqa: PTH100
 
 
-def ensure(client: Client, socket: str | None, *, tell: Callable[[str], None]) -> None:
-    """Start a daemon and report it through ``tell``, unless one answers."""
+def ensure(client: Client, socket: str | None) -> None:
+    """Start a daemon and print its pid, unless one answers."""
     try:
         client.status()
     except DaemonNotRunning:
         start_daemon(socket)
-        tell(f"started ralphd (pid {client.status().value['daemon']['pid']})")
+        message(f"started ralphd (pid {client.status().value['daemon']['pid']})")
 
 
 class DaemonExit:
@@ -86,12 +84,10 @@ class DaemonExit:
     def __init__(self, pid: int, client: Client) -> None:
         self._client = client
         self._pidfd: int | None = None
-        try:
+        with suppress(OSError):
             # In another pid namespace this is another process; then only the silent socket shows the end.
             if b"ralphd" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 self._pidfd = os.pidfd_open(pid)
-        except OSError:
-            pass
 
     def wait(self, timeout_s: float | None) -> bool:
         """Return whether it ended within ``timeout_s`` seconds; None waits without limit."""
@@ -144,9 +140,7 @@ class PrivateDaemon:
         self.pidfd = -1
         self.code: int | None = None
         """Its exit code, a signal as a negative number; None while it lives."""
-        self._pid = 0
-        self._cord = -1
-        self._pipe = 0
+        self._pid, self._cord, self._pipe = 0, -1, 0
 
     def start(self) -> None:
         """Start it without waiting until it is ready. Raise StartFailed."""
@@ -163,12 +157,10 @@ class PrivateDaemon:
                 os.close(read_end)
             self.pidfd = os.pidfd_open(self._pid)
         except OSError as fault:
-            raise StartFailed(
-                "cannot start the private ralphd",
-                wire.EXIT_FAILED,
-                why=f"{fault.filename or self.directory}: {fault.strerror}",
-                mend="export RALPHD_STATE_DIR=DIR  (a directory that you can write to)",
-            ) from fault
+            what = "cannot start the private ralphd"
+            why = f"{fault.filename or self.directory}: {fault.strerror}"
+            mend = "export RALPHD_STATE_DIR=DIR  (a directory that you can write to)"
+            raise StartFailed(what, wire.EXIT_FAILED, why=why, mend=mend) from fault
 
     def _spawn(self, read_end: int) -> int:
         # -P: a `ralphd` or `json.py` in the current directory must not be imported in place of ours.
@@ -250,11 +242,10 @@ class PrivateDaemon:
 
 def is_ready(socket: str) -> bool:
     """Return whether a daemon there accepts requests, and is not ending."""
-    try:
+    with suppress(RalphdError):
         transport.get([socket], "/ready")
         return True
-    except RalphdError:
-        return False
+    return False
 
 
 def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[str], None]) -> None:
@@ -279,15 +270,12 @@ def await_earlier(directory: Path, give_up: Callable[[], bool], say: Callable[[s
 
 
 def _builds_already(socket: str) -> DirectoryBusy:
-    try:
-        views = Client(lambda: [socket]).views()
-    except RalphdError:
-        views = []
-    name = str(views[0]["name"]) if views else "a ralph"
-    return DirectoryBusy(
-        f"another terminal already runs ralphctl build in this directory ({name})",
-        mend="ralphctl status, ralphctl logs -f, or ralphctl stop and then ralphctl build",
-    )
+    name = "a ralph"
+    with suppress(RalphdError, IndexError):
+        name = str(Client(lambda: [socket]).views()[0]["name"])
+    what = f"another terminal already runs ralphctl build in this directory ({name})"
+    mend = "ralphctl status, ralphctl logs -f, or ralphctl stop and then ralphctl build"
+    return DirectoryBusy(what, mend=mend)
 
 
 def refuse_if_supervised(directory: str, own_socket: str) -> None:
@@ -301,8 +289,6 @@ def refuse_if_supervised(directory: str, own_socket: str) -> None:
     view = next((each for each in views if os.path.realpath(each["directory"]) == real), None)
     if view is not None and view["state"] not in ("idle", "stopped", "failed", "done"):
         name, state = view["name"], str(view["state"]).replace("_", " ")
-        raise DirectoryBusy(
-            f"another ralphd already supervises this directory: {name} is {state}",
-            why="only one ralph may work in a directory",
-            mend=f"ralphctl logs -f {name}  (to watch it)\nralphctl stop {name}, then ralphctl build",
-        )
+        what = f"another ralphd already supervises this directory: {name} is {state}"
+        mend = f"ralphctl logs -f {name}  (to watch it)\nralphctl stop {name}, then ralphctl build"
+        raise DirectoryBusy(what, why="only one ralph may work in a directory", mend=mend)

@@ -3,8 +3,6 @@
 A unit that a person edited is never overwritten or removed without a copy.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -90,10 +88,8 @@ class SystemdService:
     def check_allowed(self, word: str) -> None:
         """Raise NotRoot if systemd would refuse, before anything has been done."""
         if self.is_system and os.geteuid() != 0:
-            raise NotRoot(
-                "this daemon is a service of the machine; only root can do this",
-                mend=f"sudo systemctl {word} ralphd",
-            )
+            what = "this daemon is a service of the machine; only root can do this"
+            raise NotRoot(what, mend=f"sudo systemctl {word} ralphd")
 
     def ask(self, *words: str) -> None:
         """Run a systemctl command that takes no time. Raise NoSystemd, SystemctlFailed."""
@@ -116,9 +112,8 @@ class SystemdService:
 
     def _checked(self, words: tuple[str, ...], limit_s: float) -> None:
         if (done := self._run(words, limit_s)).returncode:
-            raise SystemctlFailed(
-                f"systemctl {words[0]} {units.SERVICE} failed", why=done.stderr.strip(), mend=self.journal
-            )
+            what = f"systemctl {words[0]} {units.SERVICE} failed"
+            raise SystemctlFailed(what, why=done.stderr.strip(), mend=self.journal)
 
     def _run(self, words: tuple[str, ...], limit_s: float) -> subprocess.CompletedProcess[str]:
         scope = () if self.is_system else ("--user",)
@@ -131,18 +126,14 @@ class SystemdService:
         except OSError as fault:
             raise self._away(f"{command[0]}: {fault.strerror}") from fault
         except subprocess.TimeoutExpired as fault:
-            raise SystemctlFailed(
-                f"{self.systemctl} {words[0]} took longer than {limit_s:g} s", mend=self.journal
-            ) from fault
+            what = f"{self.systemctl} {words[0]} took longer than {limit_s:g} s"
+            raise SystemctlFailed(what, mend=self.journal) from fault
 
     def _away(self, why: str) -> NoSystemd:
         whose = "the machine's" if self.is_system else "your"
-        return NoSystemd(
-            f"{whose} systemd does not answer",
-            why=why,
-            mend="ralphd --background  (runs the daemon without systemd, until the next reboot)\n"
-            "ralphctl regent install --print  (prints the unit)",
-        )
+        mend = "ralphd --background  (runs the daemon without systemd, until the next reboot)\n"
+        mend += "ralphctl regent install --print  (prints the unit)"
+        return NoSystemd(f"{whose} systemd does not answer", why=why, mend=mend)
 
 
 def meant_by(environ: Mapping[str, str], socket: str | None) -> SystemdService | None:
@@ -172,10 +163,9 @@ def hosting(pid: int) -> SystemdService | None:
     if ours is None:
         return None
     service = SystemdService(is_system="/user@" not in ours)
-    try:
+    with suppress(RalphdError):
         return service if service.main_pid() == pid else None
-    except RalphdError:
-        return service  # it is in that control group: stopped in another way, systemd would restart it
+    return service  # it is in that control group: stopped in another way, systemd would restart it
 
 
 def _home(environ: Mapping[str, str]) -> str:
@@ -238,12 +228,10 @@ def write_unit(path: Path, text: str, *, force: bool) -> Path | None:
 def check_unit_removable(path: Path, *, force: bool) -> None:
     """Raise EditedByHand for a unit that ``remove_unit`` and ``write_unit`` would refuse to replace."""
     if not force and os.path.lexists(path) and not _is_ours(path):
-        raise EditedByHand(
-            f"{path} was edited, or does not belong to ralphd",
-            why="nothing was changed; keep your own settings in a drop-in file: "
-            "systemctl edit ralphd, or systemctl --user edit ralphd",
-            mend="the same command with --force  (keeps a copy)",
-        )
+        what = f"{path} was edited, or does not belong to ralphd"
+        why = "nothing was changed; keep your own settings in a drop-in file: "
+        why += "systemctl edit ralphd, or systemctl --user edit ralphd"
+        raise EditedByHand(what, why=why, mend="the same command with --force  (keeps a copy)")
 
 
 def remove_unit(path: Path, *, force: bool) -> Path | None:
@@ -274,8 +262,6 @@ def _is_ours(path: Path) -> bool:
 
 
 def _read(path: Path) -> str | None:
-    try:
-        with path.open("rb") as file:
-            return file.read(_LONGEST_UNIT).decode(errors="replace")
-    except OSError:
-        return None
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(_LONGEST_UNIT).decode(errors="replace")
+    return None

@@ -4,8 +4,6 @@ The last line of a unit is the checksum of the others. It distinguishes a unit t
 one of an earlier version.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -102,10 +100,8 @@ def _startable(command: Sequence[str]) -> Sequence[str]:
     if not set("'\"\\") & set(command[0]):
         return command
     if "=" in command[0]:
-        raise UsageError(
-            f"a unit cannot start {command[0]!r}",
-            why="it contains a quote or backslash and an equals sign",
-        )
+        why = "it contains a quote or backslash and an equals sign"
+        raise UsageError(f"a unit cannot start {command[0]!r}", why=why)
     return ("/usr/bin/env", *command)
 
 

@@ -4,8 +4,6 @@ The new text is parsed and validated before it replaces the old file: an edit th
 add a fault is refused, and nothing is written.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

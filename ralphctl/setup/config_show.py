@@ -133,6 +133,15 @@ def next_steps(
     return users_own and any(known.is_daemons(key) or key.startswith(known.WEBHOOKS) for key in keys), names
 
 
+def edit_line(edit: ConfigEdit, file: str) -> str:
+    """Return what an edit changed, in one line; ``file`` is the name of the file as it is shown."""
+    if not edit.is_changed:
+        value = "not set" if edit.now is None else edit.now
+        return f"{file}: {edit.key} is {value} already; nothing was changed"
+    was = "" if edit.was is None else f"  (was {edit.was})"
+    return f"{file}: {edit.key} {'removed' if edit.now is None else f'= {edit.now}'}{was}"
+
+
 def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> list[str]:
     """Return what is unwise about an edit, and why it may not take effect in ``directory``, in sentences."""
     name, is_project = edit.file.name, edit.file.name == files.PROJECT_FILE

@@ -77,11 +77,10 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
     """
     here, home = directory.resolve(), Path(environ.get("HOME") or "/").resolve()
     if here in (Path("/"), home) and not force:
-        raise DirectoryUnusable(
-            f"{directory} is {'the root of everything' if here == Path('/') else 'your home'}",
-            why="an agent works on all that is in its directory, without asking",
-            mend="ralphctl init DIR  (a project's directory; --force to do it here all the same)",
-        )
+        what = f"{directory} is {'the root of everything' if here == Path('/') else 'your home'}"
+        why = "an agent works on all that is in its directory, without asking"
+        mend = "ralphctl init DIR  (a project's directory; --force to do it here all the same)"
+        raise DirectoryUnusable(what, why=why, mend=mend)
     Mirror(directory).exists()  # raises for anything but a directory
     has_toml = _is_file(directory / _TOML) and not force
     if has_toml and wishes != InitChoices():

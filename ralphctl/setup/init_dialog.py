@@ -1,6 +1,5 @@
 """What ``ralphctl init`` prints and asks: what it detected, a question for each risk, and the next steps."""
 
-import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -112,10 +111,12 @@ def next_lines(
         yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
 
 
-def as_json(project: InitProject, choices: InitChoices, result: InitResult, notes: list[str]) -> str:
+def as_data(
+    project: InitProject, choices: InitChoices, result: InitResult, notes: list[str]
+) -> dict[str, object]:
     """Return everything as one JSON object."""
     plan = project.tasks
-    data = {
+    return {
         "directory": str(project.directory),
         "agents": [each._asdict() for each in project.agents],
         "tests": [each._asdict() for each in project.tests],
@@ -128,7 +129,6 @@ def as_json(project: InitProject, choices: InitChoices, result: InitResult, note
         "kept_as": result.kept or None,
         "notes": notes,
     }  # fmt: skip
-    return json.dumps(data, indent=2, ensure_ascii=False)
 
 
 def _quoted(path: Path) -> str:
