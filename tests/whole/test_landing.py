@@ -107,7 +107,10 @@ class Yard:
         def candidates() -> dict[int, View]:
             ends = {each["data"]["number"] for each in self.daemon.events() if each["type"] in ENDS}
             known = {each["number"]: each for each in self.queue()["candidates"]}
-            return known if ends.issuperset(numbers) else {}
+            if not ends.issuperset(numbers):
+                return {}
+            refused = [known[each] for each in numbers if known[each]["state"] == "refused"]
+            return known if all(each["next"] for each in refused) else {}
 
         return wait_for(
             candidates, timeout_s=LAND_S, what=f"the ends of {numbers}: {self.daemon.words()[-3000:]}"

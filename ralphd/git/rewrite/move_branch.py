@@ -171,10 +171,7 @@ def move(git: GitRunner, to: Move) -> None:
         diagnostics.reach("guard.move.branch")
     except NotDone as why:
         git.allow_rollback(why)
-        # Somebody else's commit or merge moved HEAD: what it changed is in the files already, and stays.
-        head = git.commit("HEAD") or to.old
-        theirs = {each.path for each in tree_diff.changes(git, to.old, head)}
-        _roll_back(git, [each for each in paths if each.path not in theirs], without)
+        _take_back(git, to, paths, without)
         _forget_journal(git)
         raise
     _forget_journal(git)
@@ -259,8 +256,22 @@ def recover(git: GitRunner) -> None:
     }
     if changed:
         raise NotDone(f"a revert was cut off, and files changed since: git restore {name_list(changed)}")
-    _roll_back(git, paths, without)
+    _take_back(git, to, paths, without)
     _forget_journal(git)
+
+
+def _take_back(git: GitRunner, to: Move, paths: Sequence[TreeChange], without: frozenset[bytes]) -> None:
+    """Roll the paths back, except those that a commit has changed by now: it took them from the index.
+
+    A commit may come while they are rolled back: then they become as it has them.
+    """
+    head = git.commit("HEAD") or to.old
+    theirs = {each.path for each in tree_diff.changes(git, to.old, head)}
+    back = [each for each in paths if each.path not in theirs]
+    _roll_back(git, back, without)
+    if (newer := git.commit("HEAD") or head) != head:
+        taken = {each.path: each.new for each in tree_diff.changes(git, head, newer)}
+        _roll_back(git, [replace(each, old=taken[each.path]) for each in back if each.path in taken], without)
 
 
 def _roll_back(git: GitRunner, paths: Sequence[TreeChange], without: frozenset[bytes]) -> None:

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,21 @@ from hypothesis import strategies as st
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut
 from ralphd.git.repair import RepairMode, repair
+from ralphd.git.rewrite import move_branch
 from ralphd.git.rewrite.revert import restore, revert, reverted, undo
 from ralphd.git.rewrite.stash import put_back, set_aside
-from tests.git.guard_world import Everything, carried_out, committed, everything, head, refusal, write
+from ralphd.git.runner import GitRunner
+from ralphd.git.tree_diff import TreeChange
+from tests.git.guard_world import (
+    Everything,
+    carried_out,
+    committed,
+    everything,
+    head,
+    movement,
+    refusal,
+    write,
+)
 from tests.git.work_tree import WorkTree
 
 LABEL = "my-ralph/3"
@@ -182,6 +194,26 @@ def test_a_commit_that_somebody_made_after_the_kill_is_left_alone(tree: WorkTree
 
     assert not isinstance(found, CarriedOut)
     assert everything(tree) == before and head(tree) == theirs
+    expect_no_remains(tree)
+
+
+def test_a_commit_while_files_are_taken_back_has_its_files(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits = bad(tree)
+    killed_at("guard.move.tree", lambda: revert(tree.path, commits, head=commits[0], label=LABEL))
+    roll_back, calls = move_branch._roll_back, list[object]()
+
+    def beaten(git: GitRunner, paths: Sequence[TreeChange], without: frozenset[bytes]) -> None:
+        if not calls:
+            tree.git("commit", "-q", "-m", "what the index has now")
+        calls.append(paths)
+        roll_back(git, paths, without)
+
+    monkeypatch.setattr(move_branch, "_roll_back", beaten)
+    movement(revert(tree.path, commits, head=commits[0], label=LABEL))
+    assert tree.git("status", "--porcelain").splitlines() == [" M kept", "?? untracked"]
+    assert tree.git("log", "-1", "--format=%s").strip() == "what the index has now"
     expect_no_remains(tree)
 
 
