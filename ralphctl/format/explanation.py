@@ -49,10 +49,7 @@ def kept_line(kept: View, name: str, now: float) -> str:
 
 class _Page:
     def __init__(self, view: View, now: float, columns: int, colour: bool) -> None:
-        self._view = view
-        self._now = now
-        self._columns = columns
-        self._colour = colour
+        self._view, self._now, self._columns, self._colour = view, now, columns, colour
 
     def lines(self, name: str, state: str) -> Iterator[str]:
         view, evidence = self._view, part(self._view, "evidence")
@@ -82,10 +79,8 @@ class _Page:
     def _run(self) -> str:
         if not self._view.get("run_id"):
             return ""
-        state = "running" if self._view.get("living") else "over"
-        if state == "over" and self._view.get("at"):
-            state = f"ended {ago(self._view['at'], self._now)}"
-        return f"{clean(self._view['run_id'])}, {state}"
+        ended = f"ended {ago(self._view['at'], self._now)}" if self._view.get("at") else "over"
+        return f"{clean(self._view['run_id'])}, {'running' if self._view.get('living') else ended}"
 
     def _request(self) -> str:
         """Return the last request, and who sent it."""
@@ -145,8 +140,7 @@ class _Page:
             yield from self._wrapped(text, f"{_INDENT}{label:<{_LABEL}}", " " * (_LABEL + len(_INDENT)))
 
     def _wrapped(self, text: str, first: str, further: str) -> list[str]:
-        wrapper = textwrap.TextWrapper(self._columns, first, further, break_on_hyphens=False)
-        return wrapper.wrap(text)
+        return textwrap.TextWrapper(self._columns, first, further, break_on_hyphens=False).wrap(text)
 
     def _text(self, view: View, key: str) -> str:
         return localised(clean(view.get(key) or ""), self._now)
