@@ -84,8 +84,7 @@ class Foreground(LiveView):
             more=(("Ctrl-C again", "end at once"),),
         )  # fmt: skip
         self._problems: list[str] = []
-        self._is_stopping = False
-        self.is_cut_short = False
+        self._is_stopping = self.is_cut_short = False
         """True if the end of its output may be missing."""
 
     def watch(self) -> BuildEnd:

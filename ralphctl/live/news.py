@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ralphctl.format.event_text import event_words
 from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import clock, duration, moment, part
+from ralphctl.format.humanize import View, clock, duration, moment, part
 from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
 from ralphd.overview import LIMITS
 
-View: TypeAlias = Mapping[str, Any]
-Event: TypeAlias = Mapping[str, Any]
+Event: TypeAlias = View
 
 
 class PanelKind(StrEnum):
@@ -97,7 +96,7 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
     return Panel(panel_kind, title, tuple(lines))
 
 
-def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
+def _attempt(data: View, view: View, now: float) -> Panel | None:
     failure = str(data.get("failure_kind") or "")
     if failure in LIMITS or (not failure and data.get("outcome") != "failed"):
         return None  # the log line of a limit says all of it

@@ -61,15 +61,12 @@ class Screen:
         self._printer = LogPrinter(
             self._out, safe=self.is_terminal, colour=self.has_colour, encoding=self._encoding
         )
-        self._complain = complain
-        self._has_complained = False
-        self._lock = threading.Lock()
-        self._over = False
+        self._complain, self._lock = complain, threading.Lock()
+        self._over = self._has_complained = self._must_be_seen = False
         self._region = self._drawn = NOTHING
-        self.is_resting = False
-        self._put_at, self._must_be_seen = 0.0, False
+        self.is_resting = self.is_broken = False
+        self._put_at = 0.0
         self.cursor: str | None = None
-        self.is_broken = False
 
     @property
     def size(self) -> tuple[int, int]:

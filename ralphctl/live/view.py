@@ -28,7 +28,6 @@ from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import is_built_in
 from ralphctl.live import news, screen
 from ralphctl.live.keys import Controls, Keyboard, View
-from ralphctl.live.news import Panel, PanelKind
 from ralphctl.offline import state as offline
 from ralphd import overview, wire
 from ralphd.errors import RalphdError
@@ -88,10 +87,9 @@ class LiveView:
         self._position: tuple[float, object, tuple[int, int] | None] = (0.0, None, None)
         self._away_since: float | None = None
         self._polled_at: float | None = None
-        self._has_reported_away = False
         self._reported_wait: float | None = None
         self._poll_early, self._stale = threading.Event(), threading.Event()
-        self._over = False
+        self._over = self._has_reported_away = False
 
     def look(self) -> View | None:
         """Return the state, or None while it is not known. May raise ViewClosed."""
@@ -267,12 +265,8 @@ class LiveView:
             return
         question = self.controls.question
         columns, rows = self.screen.size
-        context = RegionContext(
-            task_position=self._position[2],
-            trouble=self._trouble(),
-            question=question.text if question else "",
-            has_keys=self.keyboard.is_ours,
-        )
+        asked = question.text if question else ""
+        context = RegionContext(self._position[2], self._trouble(), asked, self.keyboard.is_ours)
         most = _REGION_ROWS if rows > _SMALL_LINES else 1
         lines = region_lines(self.view, context, time.time(), columns, rows=most)
         self.screen.show(drawing.region(lines, columns), must_be_seen=question is not None)
@@ -428,10 +422,10 @@ def cells(text: str) -> int:
 # --- the region and the panels, drawn ---
 
 _MOST_COLUMNS = 100
-_COLOURS = {
-    PanelKind.ERROR: "red", PanelKind.WARNING: "yellow", PanelKind.INFO: "blue", PanelKind.SUCCESS: "green",
-}  # fmt: skip
-_HEAD_STYLE, _MORE_STYLE = "color(208)", "default"
+_COLOURS = {"error": "red", "warning": "yellow", "info": "blue", "success": "green"}
+"""By kind of panel."""
+_STYLES = ("color(208)", "default")
+"""Of the first line of the region, and of the others."""
 
 
 class Drawing:
@@ -452,15 +446,13 @@ class Drawing:
         if self._last[0] != lines:
             from rich.text import Text
 
-            head, *more = lines
-            texts = [Text(head, style=_HEAD_STYLE, no_wrap=True)]
-            texts += [Text(line, style=_MORE_STYLE, no_wrap=True) for line in more]
+            texts = [Text(line, style=_STYLES[i > 0], no_wrap=True) for i, line in enumerate(lines)]
             widths = tuple(map(cells, lines))
             text = self._drawn(Text("\n").join(texts), max(width, *widths))
             self._last = (lines, screen.Painted(text.removesuffix("\n"), widths))
         return self._last[1]
 
-    def panel(self, panel: Panel, width: int) -> str:
+    def panel(self, panel: news.Panel, width: int) -> str:
         """Return the panel as lines. It has no sides, so that a command in it can be copied."""
         from rich import box
         from rich import panel as rich_panel
