@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 from ralphctl.format.gate_text import commit_words, tests_words
 from ralphctl.format.humanize import clock, count, cut, duration
 from ralphctl.format.output import clean
-from ralphctl.report import text
-from ralphctl.report.history import last_lines, moment
+from ralphctl.report import history, text
 from ralphctl.report.iteration import IterationFacts
 from ralphctl.report.model import RalphReport, ReportCost
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
@@ -30,7 +29,7 @@ def iteration_page(
         PageSection("Failures", tuple(_failed(facts))),
         _quoted(title, printed[-_MOST_PRINTED:]),
         _quoted(f"Changes: {clean(total)}", [*files[:_MOST_FILES], *more]),
-        _quoted("End of the failed tests", last_lines(facts.verdict.get("tail"), _TAIL)),
+        _quoted("End of the failed tests", history.last_lines(facts.verdict.get("tail"), _TAIL)),
     )
     rows = dict(_rows(facts, now))
     if changed:
@@ -50,7 +49,7 @@ def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     yield "task", clean(task.get("title") or task.get("id") or "")
     agents = " then ".join(dict.fromkeys(clean(each.get("agent")) for each in attempts))
     yield "agent", agents + (f", {len(attempts)} attempts" if len(attempts) > 1 else "")
-    began, over = facts.began_at, moment(end.get("at"))
+    began, over = facts.began_at, history.moment(end.get("at"))
     since = "" if began is None else f"{clock(began, now)} "
     took = "" if began is None or over is None else f" ({duration(over - began)})"
     time = f"{since + 'to' if since else 'until'} {clock(over, now)}{took}" if over else ""

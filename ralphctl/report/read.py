@@ -16,8 +16,7 @@ from ralphctl.client import discovery
 from ralphctl.format.humanize import View, part
 from ralphctl.offline import processes
 from ralphctl.offline import state as offline
-from ralphctl.report import model
-from ralphctl.report.gather import Gatherer
+from ralphctl.report import gather, model
 from ralphctl.report.history import HistoryReader, amount, moment, text, whole
 from ralphctl.setup.detect import task_list
 from ralphd import overview, wire
@@ -72,8 +71,7 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
     state, sources = Path(wire.state_directory(environ)), []
     for is_build, pattern in ((False, "ralphs/*"), (True, "build/*/ralphs/*")):
         for home in sorted(state.glob(pattern)):
-            directory = _file(home / _DEFINITION).get("directory")
-            if isinstance(directory, str):
+            if isinstance(directory := _file(home / _DEFINITION).get("directory"), str):
                 sources.append(model.ReportSource(home.name, directory, home, is_build))
     return sources
 
@@ -115,7 +113,7 @@ def gathered(
     """Return a ralph's definition and view, and what its history says about the span."""
     definition = _file(source.home / _DEFINITION) if source.home else {}
     view = _view(source, definition)
-    reader, gatherer = HistoryReader(source.path(_HISTORY)), Gatherer(since, until)
+    reader, gatherer = HistoryReader(source.path(_HISTORY)), gather.Gatherer(since, until)
     for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
     return definition, view, gatherer.finish(reported_state(view), now, reader)
@@ -158,22 +156,18 @@ def landing(reports: Sequence[model.RalphReport], since: float, until: float) ->
     views = [queue_view(each, active) for state in states for each in _queues(state)]
     for view in views:
         kept = []
-        newest = {each["branch"]: each["number"] for each in sorted(view["candidates"], key=_number)}
+        by_number = sorted(view["candidates"], key=lambda each: int(each["number"]))
+        newest = {each["branch"]: each["number"] for each in by_number}
         for each in view["candidates"]:
-            if each["state"] in ("landed", "pushed"):
-                is_shown = since <= (moment(each["ended_at"]) or 0) < until
-            else:
-                is_shown = newest[each["branch"]] == each["number"]
+            is_last = newest[each["branch"]] == each["number"]
+            is_within = since <= (moment(each["ended_at"]) or 0) < until
+            is_shown = is_within if each["state"] in ("landed", "pushed") else is_last
             if is_shown and (each["ralph"] in known or len(reports) > 1):  # a removed ralph landed, too
                 span = f"{each['commit']}^1..{each['commit']}"
                 commits = _git(Path(view["repository"]), *_COUNT, span) if each["commit"] else None
                 kept.append(each | {"commits": int(commits) if commits else None})
         view["candidates"] = kept
     return [view for view in views if view["candidates"]]
-
-
-def _number(candidate: View) -> int:
-    return int(candidate["number"])
 
 
 def reported_state(view: View) -> model.ReportedState:
