@@ -109,8 +109,7 @@ class _Page:
             rows = [[*_HEADS], *rows]
             widths = _fitted(rows, self._columns - len(_INDENT) - 2 * len(_GAP))
             yield from ("", *wrapped_table(rows, widths, colour=self._colour, indent=_INDENT), "")
-        missing = view.get("missing")
-        if isinstance(missing, list) and missing:
+        if isinstance(missing := view.get("missing"), list) and missing:
             yield from self._labelled("missing", clean(", ".join(map(str, missing))))
         yield from self._labelled("action", self._text(view, "done"))
 
@@ -120,8 +119,7 @@ class _Page:
         if processes := _objects(evidence.get("processes")):
             yield from ("", paint(f"processes before the kill{when}", BOLD, on=self._colour))
             yield from self._processes(processes)
-        lines = evidence.get("last_lines")
-        if isinstance(lines, list) and lines:
+        if isinstance(lines := evidence.get("last_lines"), list) and lines:
             yield from ("", paint("last lines of output", BOLD, on=self._colour))
             yield from (cut(f"{_INDENT}{clean(line)}", self._columns) for line in lines)
 

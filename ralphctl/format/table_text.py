@@ -64,8 +64,7 @@ def _waits(rows: Sequence[overview.Row], now: float) -> Iterator[str]:
     """Yield a line for each agent whose limit several ralphs wait for."""
     limited = [row for row in rows if row.word == "limited" and row.agent]
     for agent in sorted({row.agent for row in limited}):
-        waiting = [row for row in limited if row.agent == agent]
-        if len(waiting) > 1:
+        if len(waiting := [row for row in limited if row.agent == agent]) > 1:
             first = min(waiting, key=lambda row: moment(row.until) or now)
             yield f"{clean(agent)} {state_cell(first, now)}: {', '.join(clean(row.name) for row in waiting)}"
 

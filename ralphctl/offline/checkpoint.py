@@ -61,11 +61,9 @@ def checked(path: Path, directory: Path) -> SavedCheckpoint:
     """Read and verify the checkpoint at ``path``, which exists."""
     from ralphd.store.checkpoint import CheckpointManager
 
-    held = peek(path)
-    if held is None:
+    if (held := peek(path)) is None:
         return SavedCheckpoint(path, {}, "it is damaged: not a file with one JSON object")
-    version = held.get("version")
-    if isinstance(version, int) and version > CHECKPOINT_VERSION:
+    if isinstance(version := held.get("version"), int) and version > CHECKPOINT_VERSION:
         known = f"version {version}, and this one knows {CHECKPOINT_VERSION}"
         return SavedCheckpoint(path, held, f"it was written by a newer ralphd ({known})", is_newer=True)
     faults = CheckpointManager(path.parent, directory).verify(held)
@@ -178,8 +176,7 @@ def _ask(saved: SavedCheckpoint) -> bool | None:
     """Return True to resume, False to discard, None at the end of input. Raise KeyboardInterrupt."""
     _print_rows(saved)
     while True:
-        answer = ask_line("Resume, Discard, or View details? [R/d/v] ")
-        if answer is None:
+        if (answer := ask_line("Resume, Discard, or View details? [R/d/v] ")) is None:
             return None
         word = answer.strip().lower()
         if "resume".startswith(word):
@@ -235,8 +232,7 @@ def _print_all(saved: SavedCheckpoint) -> None:
     message(f"{clean(saved.path)}:")
     for line in json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines():
         message(f"  {clean(line)}")
-    files = saved.content.get("uncommitted_files")
-    files = files if isinstance(files, list) else []
+    files = names if isinstance(names := saved.content.get("uncommitted_files"), list) else []
     if files:
         message("Not committed when it was saved:")
     for name in files[:_MOST_FILES]:

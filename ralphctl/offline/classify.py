@@ -68,7 +68,7 @@ def finding_of(
 ) -> Classification:
     """Classify the attempt of ``agent`` that printed these lines on ``stream``."""
     rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
-    return classify(_evidence(lines, agent, code=code, stream=stream), rules, now=now)
+    return classify(_evidence(lines, agent, code, stream), rules, now=now)
 
 
 def plain_agent(name: str) -> Agent:
@@ -78,11 +78,9 @@ def plain_agent(name: str) -> Agent:
     if name.split(":", 1)[0] in _BY_GENERAL_RULES:
         return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
     known = (*KNOWN, *_BY_GENERAL_RULES)
-    raise UnknownAgent(
-        f"{name!r} is not a known agent{did_you_mean(name, known)}",
-        why=f"known are: {', '.join(known)}",
-        mend=f"one of these, or --agent {GENERAL} for any other command",
-    )
+    what = f"{name!r} is not a known agent{did_you_mean(name, known)}"
+    mend = f"one of these, or --agent {GENERAL} for any other command"
+    raise UnknownAgent(what, why=f"known are: {', '.join(known)}", mend=mend)
 
 
 def text_of(finding: Classification, now: float) -> str:
@@ -121,13 +119,12 @@ def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
     return agent_of(name, spec_of(name, named), outside=environ)
 
 
-def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> Evidence:
+def _evidence(lines: Iterable[str], agent: Agent, code: int, stream: str) -> Evidence:
     parser, first = agent.parser(), first_events(agent)
     read = parser.line if stream == STDOUT else parser.error_line
     verdict, limited, retrying, whole, printed = None, None, None, False, False
     for line in lines:
-        if not printed and line.strip():
-            printed = True
+        printed = printed or line.strip() != ""
         for sign in read(line):
             match sign:
                 case FinalEvent():
@@ -157,10 +154,8 @@ def _lines(log: BinaryIO) -> Iterator[str]:
     at = 0
     while line := log.readline(MAX_LINE_CHARS):
         if at < _LOOKED_AT_FOR_NUL and b"\0" in line[: _LOOKED_AT_FOR_NUL - at]:
-            raise UsageError(
-                "this is no agent's output: it holds zero bytes, as programs and archives do",
-                mend="ralphctl classify --help",
-            )
+            what = "this is no agent's output: it holds zero bytes, as programs and archives do"
+            raise UsageError(what, mend="ralphctl classify --help")
         at += len(line)
         cut = line
         while cut and not cut.endswith(b"\n"):  # the rest of a line that is longer
@@ -173,16 +168,14 @@ def _guessed(head: Iterable[str]) -> str:
     for line in head:
         if (name := printer_of(line)) is not None:
             return name
-        event = _event(line)
-        if event is None:
+        if (event := _event(line)) is None:
             continue
         if event.partition(".")[0] in ("thread", "turn", "item"):
             return "codex"
         if '"sessionID":' in line:
             return GENERAL if event == "result" else "opencode"
-        if event in ("init", "tool_use", "tool_result", "message") or (
-            event == "result" and '"status":' in line
-        ):
+        is_result = event == "result" and '"status":' in line
+        if is_result or event in ("init", "tool_use", "tool_result", "message"):
             return "gemini"
         if event in ("system", "rate_limit_event", "assistant", "user", "result"):
             return "claude"
