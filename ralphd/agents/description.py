@@ -211,11 +211,8 @@ def read_description(path: Path) -> Description:
         faults = [str(fault)]
     if not faults:
         return description
-    raise ConfigFaults(
-        f"the description of a CLI in {path} cannot be used",
-        why="\n".join(faults),
-        mend="correct the file; docs/add-an-agent.md describes its keys",
-    )
+    mend = "correct the file; docs/add-an-agent.md describes its keys"
+    raise ConfigFaults(f"the description of a CLI in {path} cannot be used", why="\n".join(faults), mend=mend)
 
 
 @cache
