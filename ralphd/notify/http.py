@@ -19,6 +19,7 @@ READ_LIMIT_S = 8.0
 REPLY_LIMIT_S = 2.0
 MAX_REPLY_BYTES = 64 << 10
 _PORTS = {"http": 80, "https": 443}
+_HEADERS = {"user-agent": f"ralphd/{__version__}", "accept-encoding": "identity"}
 
 for _name in ("httpx", "httpcore"):  # they log whole addresses and headers, and both may hold secrets
     logging.getLogger(_name).setLevel(logging.WARNING)
@@ -73,18 +74,11 @@ async def _post_to_first(
 async def _post_to(
     client: httpx.AsyncClient, target: httpx.URL, address: str, headers: dict[str, str], payload: bytes
 ) -> Answer:
+    url, sent = target.copy_with(host=address), {"host": target.netloc.decode("ascii"), **_HEADERS, **headers}
+    limit, sni = httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S), target.raw_host.decode("ascii")
+    extensions = {"sni_hostname": sni}
     async with client.stream(
-        "POST",
-        target.copy_with(host=address),
-        content=payload,
-        headers={
-            "host": target.netloc.decode("ascii"),
-            "user-agent": f"ralphd/{__version__}",
-            "accept-encoding": "identity",
-            **headers,
-        },
-        extensions={"sni_hostname": target.raw_host.decode("ascii")},
-        timeout=httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
+        "POST", url, content=payload, headers=sent, extensions=extensions, timeout=limit
     ) as response:
         await _drain(response)
     return ReceiverReply(response.status_code, response.headers.get("retry-after"))

@@ -127,8 +127,7 @@ def _where(event: StoredEvent, facts: AlertFacts) -> str:
 
 
 def _text(event: StoredEvent, key: str, most: int) -> str:
-    value = event.data.get(key)
-    if not isinstance(value, str):
+    if not isinstance(value := event.data.get(key), str):
         return ""
     lines = [line for each in with_zone(value).splitlines() if (line := one_line(each, most))]
     return truncate("\n".join(lines), most)
