@@ -215,10 +215,8 @@ def read_description(path: Path) -> Description:
     raise ConfigFaults(f"the description of a CLI in {path} cannot be used", why="\n".join(faults), mend=mend)
 
 
-@cache
-def _adapter() -> TypeAdapter[Description]:
-    # Made with the first file: building it takes as long as importing all the rest of this module.
-    return TypeAdapter(Description)
+# Made with the first file: building it takes as long as importing all the rest of this module.
+_adapter = cache(lambda: TypeAdapter(Description))
 
 
 def _beyond_types(given: Description) -> list[str]:

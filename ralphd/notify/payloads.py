@@ -78,13 +78,9 @@ def plain_body(event: StoredEvent, facts: AlertFacts, most_bytes: int = MOST_NTF
 
 def _ntfy(event: StoredEvent, facts: AlertFacts) -> Posted:
     _, priority, tag = _WORDS.get(event.type, _NO_WORDS)
-    headers = {
-        "content-type": "text/plain; charset=utf-8",
-        "title": header_text(title_of(event)),
-        "priority": str(priority),
-        "tags": f"{tag},ralphd" if tag else "ralphd",
-    }
-    return Posted(plain_body(event, facts).encode(), headers)
+    tags = f"{tag},ralphd" if tag else "ralphd"
+    about = {"title": header_text(title_of(event)), "priority": str(priority), "tags": tags}
+    return Posted(plain_body(event, facts).encode(), {"content-type": "text/plain; charset=utf-8", **about})
 
 
 def header_text(text: str) -> str:
