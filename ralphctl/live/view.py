@@ -20,9 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ralphctl.client import streams
+from ralphctl.client import streams, waiting
 from ralphctl.client.client import Client
-from ralphctl.client.waiting import is_settled
 from ralphctl.format.humanize import count, duration, moment
 from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import is_built_in
@@ -244,7 +243,7 @@ class LiveView:
         key, now = (view.get("run_id"), view.get("task")), time.monotonic()
         if self.screen.is_live and (key != self._position[1] or now - self._position[0] > _TASK_LIST_S):
             self._position = (now, key, offline.task_position(view, os.environ))
-        if is_settled(view):
+        if waiting.is_settled(view):
             self.waker.wake()
 
     def _refresh_always(self) -> None:
@@ -452,20 +451,18 @@ class Drawing:
             self._last = (lines, screen.Painted(text.removesuffix("\n"), widths))
         return self._last[1]
 
-    def panel(self, panel: news.Panel, width: int) -> str:
+    def panel(self, shown: news.Panel, width: int) -> str:
         """Return the panel as lines. It has no sides, so that a command in it can be copied."""
-        from rich import box
-        from rich import panel as rich_panel
-        from rich.text import Text
+        from rich import box, panel, text
 
-        title = f"{panel.kind}: {panel.title}"
+        title = f"{shown.kind}: {shown.title}"
         columns = max(min(width, _MOST_COLUMNS), LEAST_WIDTH)
         is_short = cells(title) + 6 <= columns
-        body = "\n".join(panel.lines if is_short else (panel.title, *panel.lines))
-        colour = _COLOURS[panel.kind]
-        drawn = rich_panel.Panel(
-            Text(body, overflow="fold"),
-            title=Text(title if is_short else str(panel.kind), style=f"bold {colour}"),
+        body = "\n".join(shown.lines if is_short else (shown.title, *shown.lines))
+        colour = _COLOURS[shown.kind]
+        drawn = panel.Panel(
+            text.Text(body, overflow="fold"),
+            title=text.Text(title if is_short else str(shown.kind), style=f"bold {colour}"),
             title_align="left", box=box.HORIZONTALS, border_style=colour, padding=(0, 0),
         )  # fmt: skip
         return self._drawn(drawn, columns)
