@@ -128,9 +128,8 @@ def iteration_spans(
         if iteration is not None and (str(entry["iteration"]) != number or run not in runs):
             continue
         about = entry.get("task") or {}
-        if task is not None and task.casefold() not in (
-            str(about.get(key) or "").casefold() for key in ("id", "title")
-        ):
+        names = [str(about.get(key) or "").casefold() for key in ("id", "title")]
+        if task is not None and task.casefold() not in names:
             continue
         begin = _marked(newest_first, at, find)
         end = _marked(newest_first, at - 1, find) or (entry["at"] if at else None)

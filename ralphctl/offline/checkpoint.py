@@ -19,8 +19,7 @@ from typing import Any
 
 import click
 
-from ralphctl.format import checkpoint_text
-from ralphctl.format.humanize import moment
+from ralphctl.format import checkpoint_text, humanize
 from ralphctl.format.output import BOLD, DIM, clean, has_colour, is_foreground, message, paint
 from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
 from ralphd import wire
@@ -135,7 +134,7 @@ def is_boundary(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def _is_limit_over(checkpoint: Mapping[str, Any]) -> bool:
-    resets = moment(checkpoint.get("resume_at"))
+    resets = humanize.moment(checkpoint.get("resume_at"))
     return checkpoint.get("pause_reason") == "usage_limit" and resets is not None and resets <= time.time()
 
 

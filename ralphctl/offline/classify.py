@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ralphctl.format.humanize import clock, duration
+from ralphd.agents import patterns, reading
 from ralphd.agents.agent import Agent, General
 from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
-from ralphd.agents.patterns import patterns_of
-from ralphd.agents.reading import MAX_LINE_CHARS, record, table
-from ralphd.config.configuration import load
-from ralphd.config.specs import AgentSpec
-from ralphd.config.values import did_you_mean
+from ralphd.config import configuration, specs, values
 from ralphd.core.failures.agent_events import AgentText, FinalEvent, Limited, RetryingItself, Started, ToolUse
 from ralphd.core.failures.classify import Classification, Evidence, Rules, classify
 from ralphd.core.failures.kinds import hint, meaning
@@ -74,11 +71,12 @@ def finding_of(
 def plain_agent(name: str) -> Agent:
     """Return the agent of that name without any configuration. Raise UnknownAgent."""
     if known_as(name):
-        return agent_of(name, AgentSpec())
+        return agent_of(name, specs.AgentSpec())
     if name.split(":", 1)[0] in _BY_GENERAL_RULES:
-        return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
+        spec = specs.AgentSpec(command=(name,))
+        return General(name=name, spec=spec, patterns=patterns.patterns_of(GENERAL))
     known = (*KNOWN, *_BY_GENERAL_RULES)
-    what = f"{name!r} is not a known agent{did_you_mean(name, known)}"
+    what = f"{name!r} is not a known agent{values.did_you_mean(name, known)}"
     mend = f"one of these, or --agent {GENERAL} for any other command"
     raise UnknownAgent(what, why=f"known are: {', '.join(known)}", mend=mend)
 
@@ -113,7 +111,7 @@ def json_of(finding: Classification, now: float) -> str:
 
 def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
     """Return the agent with the configuration of ``directory``: its patterns may be the user's."""
-    named = load(directory, environ=environ).agents.named
+    named = configuration.load(directory, environ=environ).agents.named
     if known_as(name) is None and not (name in named and named[name].command):
         return plain_agent(name)
     return agent_of(name, spec_of(name, named), outside=environ)
@@ -152,14 +150,14 @@ def _evidence(lines: Iterable[str], agent: Agent, code: int, stream: str) -> Evi
 def _lines(log: BinaryIO) -> Iterator[str]:
     """Yield the lines without their ends, cut to MAX_LINE_CHARS. Raise UsageError for binary data."""
     at = 0
-    while line := log.readline(MAX_LINE_CHARS):
+    while line := log.readline(reading.MAX_LINE_CHARS):
         if at < _LOOKED_AT_FOR_NUL and b"\0" in line[: _LOOKED_AT_FOR_NUL - at]:
             what = "this is no agent's output: it holds zero bytes, as programs and archives do"
             raise UsageError(what, mend="ralphctl classify --help")
         at += len(line)
         cut = line
         while cut and not cut.endswith(b"\n"):  # the rest of a line that is longer
-            cut = log.readline(MAX_LINE_CHARS)
+            cut = log.readline(reading.MAX_LINE_CHARS)
         yield line.decode("utf-8", "replace").rstrip("\r\n")
 
 
@@ -183,5 +181,5 @@ def _guessed(head: Iterable[str]) -> str:
 
 
 def _event(line: str) -> str | None:
-    event = table(record(line) if line.startswith("{") else None).get("type")
+    event = reading.table(reading.record(line) if line.startswith("{") else None).get("type")
     return event if isinstance(event, str) else None

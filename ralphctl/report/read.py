@@ -128,10 +128,8 @@ def _view(source: model.ReportSource, definition: View) -> View:
         view["landing"] = shown or view.get("landing")
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
-    if source.home is None:
-        daemon = discovery.lock_owner(source.directory)
-    else:
-        daemon = processes.lock_holder(source.home.parent.parent / "lock")
+    lock = source.home.parent.parent / "lock" if source.home else None
+    daemon = processes.lock_holder(lock) if lock else discovery.lock_owner(source.directory)
     return view if daemon else offline.without_daemon(view, ended_with_it=source.is_build)
 
 
