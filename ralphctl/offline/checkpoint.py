@@ -228,16 +228,13 @@ def _print_rows(saved: SavedCheckpoint) -> None:
 
 
 def _print_all(saved: SavedCheckpoint) -> None:
-    message(f"{clean(saved.path)}:")
-    for line in json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines():
-        message(f"  {clean(line)}")
+    content = json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines()
+    lines = [f"{clean(saved.path)}:", *(f"  {clean(line)}" for line in content)]
     files = names if isinstance(names := saved.content.get("uncommitted_files"), list) else []
-    if files:
-        message("Not committed when it was saved:")
-    for name in files[:_MOST_FILES]:
-        message(f"  {clean(name)}")
-    if len(files) > _MOST_FILES:
-        message(f"  … and {len(files) - _MOST_FILES} more")
+    lines += ["Not committed when it was saved:"] if files else []
+    lines += [f"  {clean(name)}" for name in files[:_MOST_FILES]]
+    lines += [f"  … and {len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
+    message("\n".join(lines))
     ref = saved.content.get("snapshot_ref")
     if isinstance(ref, str) and _REF.fullmatch(ref):  # people paste what they read here
         message("Its snapshot of that work, which neither answer throws away:")

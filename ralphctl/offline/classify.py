@@ -97,16 +97,12 @@ def text_of(finding: Classification, now: float) -> str:
 
 def json_of(finding: Classification, now: float) -> str:
     """Return a finding as JSON: ``kind, reset_at, wait_seconds, rule, why``."""
-    reset = finding.reset
-    reset_at = datetime.fromtimestamp(reset.until, UTC) if reset else None
-    found: dict[str, Any] = {
-        "kind": finding.kind or "ok",
-        "reset_at": reset_at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if reset_at else None,
-        "wait_seconds": round(max(0.0, reset.until - now), 3) if reset else None,
-        "rule": finding.rule,
-        "why": finding.why,
-    }
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    found: dict[str, Any] = {"kind": finding.kind or "ok", "reset_at": None, "wait_seconds": None}
+    if (reset := finding.reset) is not None:
+        at = datetime.fromtimestamp(reset.until, UTC).isoformat(timespec="milliseconds")
+        wait_s = round(max(0.0, reset.until - now), 3)
+        found |= {"reset_at": at.replace("+00:00", "Z"), "wait_seconds": wait_s}
+    return json.dumps(found | {"rule": finding.rule, "why": finding.why}, indent=2, ensure_ascii=False)
 
 
 def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:

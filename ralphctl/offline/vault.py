@@ -108,14 +108,9 @@ def carry_out(plan: Restoration, environ: Mapping[str, str]) -> dict[str, Any]:
             written = [name for name, each in kept if plan.vault.write_kept(name, each, plan.top)]
     except (runner.NotDone, OSError) as fault:
         raise RalphdError(f"{plan.top} was not restored", why=runner.error_text(fault)) from fault
-    return {
-        "directory": str(plan.top),
-        "git": None if plan.fault is None else plan.taken.common,
-        "why": plan.fault,
-        "left": None if left is None else str(left),
-        "refs": list(refs),
-        "files": written,
-    }
+    git = None if plan.fault is None else plan.taken.common
+    aside = {"left": None if left is None else str(left), "refs": list(refs)}
+    return {"directory": str(plan.top), "git": git, "why": plan.fault, **aside, "files": written}
 
 
 def _homes(environ: Mapping[str, str]) -> list[Path]:
