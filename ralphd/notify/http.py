@@ -57,11 +57,10 @@ async def _post_to_first(
         for address in addresses:
             try:
                 return await _post_to(client, target, address, headers, payload)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                why = str(error) or type(error).__name__
-                if isinstance(error, httpx.ConnectTimeout):  # its own text names no time
-                    why = f"timed out after {CONNECT_LIMIT_S:g} s"
-                answer = Unreached(f"no connection: {why}")
+            except httpx.ConnectTimeout:  # its own text names no time
+                answer = Unreached(f"no connection: timed out after {CONNECT_LIMIT_S:g} s")
+            except httpx.ConnectError as error:
+                answer = Unreached(f"no connection: {str(error) or type(error).__name__}")
             except httpx.TimeoutException:
                 return Unreached(f"no reply within {READ_LIMIT_S:g} s")
             except httpx.RemoteProtocolError:
