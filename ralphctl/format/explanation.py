@@ -62,13 +62,10 @@ class _Page:
             words, *ways = repair_words(repair)
             yield from self._labelled("repair", "; ".join((words, ago(repair.get("at"), self._now), *ways)))
         if silence := self._silence(evidence):
-            yield ""
-            yield from self._head("silence: ", silence)
-            yield from self._explained(silence)
+            yield from ("", *self._head("silence: ", silence), *self._explained(silence))
         if verdict := part(view, "verdict"):
-            yield ""
-            yield from self._head("test guard: ", verdict, f", {ago(verdict.get('at'), self._now)}")
-            yield from self._explained(verdict)
+            when = f", {ago(verdict.get('at'), self._now)}"
+            yield from ("", *self._head("test guard: ", verdict, when), *self._explained(verdict))
         if evidence and not view.get("living") and view.get("rule") in _STALLS:
             yield from self._saved(evidence)
 

@@ -109,8 +109,7 @@ class Keyboard:
         if not is_foreground(self.fd):
             return
         with suppress(termios.error):
-            if self._saved is None:
-                self._saved = termios.tcgetattr(self.fd)
+            self._saved = self._saved or termios.tcgetattr(self.fd)
             ours = termios.tcgetattr(self.fd)
             ours[_LOCAL_MODES] &= ~(termios.ICANON | termios.ECHO)
             ours[_CONTROL_CHARACTERS][termios.VMIN] = 1
