@@ -71,7 +71,7 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
     state, sources = Path(wire.state_directory(environ)), []
     for is_build, pattern in ((False, "ralphs/*"), (True, "build/*/ralphs/*")):
         for home in sorted(state.glob(pattern)):
-            if isinstance(directory := _file(home / _DEFINITION).get("directory"), str):
+            if isinstance(directory := (peek(home / _DEFINITION) or {}).get("directory"), str):
                 sources.append(model.ReportSource(home.name, directory, home, is_build))
     return sources
 
@@ -111,7 +111,7 @@ def gathered(
     source: model.ReportSource, since: float, until: float, now: float
 ) -> tuple[View, View, model.SpanSummary]:
     """Return a ralph's definition and view, and what its history says about the span."""
-    definition = _file(source.home / _DEFINITION) if source.home else {}
+    definition = (source.home and peek(source.home / _DEFINITION)) or {}
     view = _view(source, definition)
     reader, gatherer = HistoryReader(source.path(_HISTORY)), gather.Gatherer(since, until)
     for entry in reader.entries(rfc3339(since)):
@@ -120,7 +120,7 @@ def gathered(
 
 
 def _view(source: model.ReportSource, definition: View) -> View:
-    state = _file(source.path(_STATE))
+    state = peek(source.path(_STATE))
     last = offline.view_of(state, source.directory) if state else offline.last_view(source.directory)
     view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
     for queue in _queues(source.home.parent.parent) if source.home else ():
@@ -189,7 +189,7 @@ def _tasks(source: model.ReportSource, definition: View) -> model.TaskListState 
     values = _values(definition)
     plan = task_list(Path(source.directory), text(part(values, "ralph").get("tasks")) or "auto")
     most_failures = whole(part(values, "agents").get("max_task_failures")) or 0
-    memory = part(_file(source.path(_TASKS)), "tasks")
+    memory = part(peek(source.path(_TASKS)) or {}, "tasks")
     return task_list_state(plan, memory, most_failures=most_failures, added=inbox_of(source).tasks)
 
 
@@ -241,10 +241,6 @@ def _task_state(record: View, *, is_ticked: bool, is_used_up: bool) -> str:
         "failed": record.get("failure_count"),
     }  # fmt: skip
     return next((state for state, holds in states.items() if holds), "open")
-
-
-def _file(path: Path) -> dict[str, Any]:
-    return peek(path) or {}
 
 
 # --- git --------------------------------------------------------------------------------------------------
