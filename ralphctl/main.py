@@ -46,8 +46,7 @@ def _run(arguments: list[str]) -> int:
     gc.disable()  # `status` and `--help` create no garbage, and a collection takes 2 ms of 37
     from ralphctl.cli import fast_status
 
-    code = fast_status.run(arguments)
-    if code is not None:
+    if (code := fast_status.run(arguments)) is not None:
         gc.freeze()  # nor does the collection at the interpreter's end find any
         return code
     from ralphctl.cli import overview

@@ -6,7 +6,7 @@ files.
 
 from __future__ import annotations
 
-from ralphctl.format.humanize import View, ago, count, cut, duration, moment, part, pause_words, until
+from ralphctl.format.humanize import View, ago, count, cut, moment, part, pause_words, since_words, until
 from ralphctl.format.output import clean
 
 OLD_S = 7 * 86400
@@ -47,12 +47,8 @@ def summary(checkpoint: View, now: float, state: str = "", *, runs: bool = False
     saved = f"saved {ago(checkpoint.get('created_at'), now)}"
     where = [iteration, f"task {task}" if task else "", _text(checkpoint.get("agent"))]
     shown = clean(checkpoint.get("why") or pause_words(checkpoint.get("pause_reason")))
-    rest = [
-        "" if shown in state else _why(checkpoint),
-        f"resumes {resumes}" if resumes else "",
-        saved,
-        _cost(checkpoint),
-    ]
+    why = "" if shown in state else _why(checkpoint)
+    rest = [why, f"resumes {resumes}" if resumes else "", saved, _cost(checkpoint)]
     lines = [[iteration, saved]] if runs else [where, rest]
     lines[-1].append(uncommitted(checkpoint))
     return [", ".join(filter(None, parts)) for parts in lines] + [_TOO_OLD] * is_old(checkpoint, now)
@@ -63,9 +59,8 @@ _TOO_OLD = "older than 7 days: check it before you resume"
 
 def brief(checkpoint: View, now: float) -> str:
     """Return ``iteration 6 of 40, task Fix the parser, saved 2h ago``."""
-    task, saved = _task(checkpoint), moment(checkpoint.get("created_at"))
-    parts = [f"iteration {_iteration(checkpoint)}", f"task {task}" if task else ""]
-    parts.append("" if saved is None else f"saved {duration(now - saved)} ago")
+    task, saved = _task(checkpoint), since_words("saved ", checkpoint.get("created_at"), now, " ago")
+    parts = (f"iteration {_iteration(checkpoint)}", f"task {task}" if task else "", saved)
     return ", ".join(filter(None, parts))
 
 

@@ -86,13 +86,11 @@ def _task(data: View) -> str:
 
 
 def _commits(data: View) -> str:
-    made = data.get("commits")
-    shas = made if isinstance(made, list) else []
+    shas = made if isinstance(made := data.get("commits"), list) else []
     return f"; commit{'s' * (len(shas) > 1)} {', '.join(map(str, shas))}" if shas else ""
 
 
 def _value(value: object) -> str:
-    at = moment(value)
-    if at is not None:
+    if (at := moment(value)) is not None:
         return clock(at, time.time())
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -49,10 +49,7 @@ def kept_line(kept: View, name: str, now: float) -> str:
 
 class _Page:
     def __init__(self, view: View, now: float, columns: int, colour: bool) -> None:
-        self._view = view
-        self._now = now
-        self._columns = columns
-        self._colour = colour
+        self._view, self._now, self._columns, self._colour = view, now, columns, colour
 
     def lines(self, name: str, state: str) -> Iterator[str]:
         view, evidence = self._view, part(self._view, "evidence")
@@ -65,13 +62,10 @@ class _Page:
             words, *ways = repair_words(repair)
             yield from self._labelled("repair", "; ".join((words, ago(repair.get("at"), self._now), *ways)))
         if silence := self._silence(evidence):
-            yield ""
-            yield from self._head("silence: ", silence)
-            yield from self._explained(silence)
+            yield from ("", *self._head("silence: ", silence), *self._explained(silence))
         if verdict := part(view, "verdict"):
-            yield ""
-            yield from self._head("test guard: ", verdict, f", {ago(verdict.get('at'), self._now)}")
-            yield from self._explained(verdict)
+            when = f", {ago(verdict.get('at'), self._now)}"
+            yield from ("", *self._head("test guard: ", verdict, when), *self._explained(verdict))
         if evidence and not view.get("living") and view.get("rule") in _STALLS:
             yield from self._saved(evidence)
 
@@ -82,10 +76,8 @@ class _Page:
     def _run(self) -> str:
         if not self._view.get("run_id"):
             return ""
-        state = "running" if self._view.get("living") else "over"
-        if state == "over" and self._view.get("at"):
-            state = f"ended {ago(self._view['at'], self._now)}"
-        return f"{clean(self._view['run_id'])}, {state}"
+        ended = f"ended {ago(self._view['at'], self._now)}" if self._view.get("at") else "over"
+        return f"{clean(self._view['run_id'])}, {'running' if self._view.get('living') else ended}"
 
     def _request(self) -> str:
         """Return the last request, and who sent it."""
@@ -114,8 +106,7 @@ class _Page:
             rows = [[*_HEADS], *rows]
             widths = _fitted(rows, self._columns - len(_INDENT) - 2 * len(_GAP))
             yield from ("", *wrapped_table(rows, widths, colour=self._colour, indent=_INDENT), "")
-        missing = view.get("missing")
-        if isinstance(missing, list) and missing:
+        if isinstance(missing := view.get("missing"), list) and missing:
             yield from self._labelled("missing", clean(", ".join(map(str, missing))))
         yield from self._labelled("action", self._text(view, "done"))
 
@@ -125,8 +116,7 @@ class _Page:
         if processes := _objects(evidence.get("processes")):
             yield from ("", paint(f"processes before the kill{when}", BOLD, on=self._colour))
             yield from self._processes(processes)
-        lines = evidence.get("last_lines")
-        if isinstance(lines, list) and lines:
+        if isinstance(lines := evidence.get("last_lines"), list) and lines:
             yield from ("", paint("last lines of output", BOLD, on=self._colour))
             yield from (cut(f"{_INDENT}{clean(line)}", self._columns) for line in lines)
 
@@ -145,8 +135,7 @@ class _Page:
             yield from self._wrapped(text, f"{_INDENT}{label:<{_LABEL}}", " " * (_LABEL + len(_INDENT)))
 
     def _wrapped(self, text: str, first: str, further: str) -> list[str]:
-        wrapper = textwrap.TextWrapper(self._columns, first, further, break_on_hyphens=False)
-        return wrapper.wrap(text)
+        return textwrap.TextWrapper(self._columns, first, further, break_on_hyphens=False).wrap(text)
 
     def _text(self, view: View, key: str) -> str:
         return localised(clean(view.get(key) or ""), self._now)

@@ -18,7 +18,8 @@ def gate_rows(view: View, now: float) -> list[tuple[str, str]]:
     is_living = has_a_run(view) and view.get("state") not in ("starting", "testing")
     rows = [("tests", _baseline(guard, now, is_living=is_living))]
     if last := guard.get("reverted"):
-        rows.append(("reverted", _reverted(last, now)))
+        commits = commit_words(last.get("reverted")) + _of_iteration(last)
+        rows.append(("reverted", f"{commits}, {ago(last.get('at'), now)}: {clean(last.get('why'))}"))
     if view.get("pause_reason") == "guard" and view.get("message"):
         rows.append(("look at", clean(view["message"])))
     return rows
@@ -36,11 +37,6 @@ def _baseline(guard: View, now: float, *, is_living: bool) -> str:
             return ""
         case _:
             return "" if is_living else "unknown; they run once before the next start"
-
-
-def _reverted(last: View, now: float) -> str:
-    commits = commit_words(last.get("reverted")) + _of_iteration(last)
-    return f"{commits}, {ago(last.get('at'), now)}: {clean(last.get('why'))}"
 
 
 def _of_iteration(of: View) -> str:

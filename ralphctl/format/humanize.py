@@ -115,8 +115,7 @@ def ago(at: object, now: float) -> str:
 
 def until(at: object, now: float) -> str:
     """Return ``in 2h 13m (15:00:00)``, ``any moment now`` if it has passed, empty for no moment."""
-    when = moment(at)
-    if when is None:
+    if (when := moment(at)) is None:
         return ""
     return f"in {duration(when - now + 0.999)} ({clock(when, now)})" if when > now else "any moment now"
 

@@ -43,19 +43,19 @@ def held_back(incident: View) -> list[str]:
     return [f"{count(number, 'more alert')} held back"] if isinstance(number, int) and number > 0 else []
 
 
-POOL_COLUMNS = 65
+_POOL_COLUMNS = 65
 """Next to the label, of a terminal with 80."""
 _STRATEGIES = {"rotate": "rotation", "fallback": "in this order"}
 _MOST_NAME_CHARS, _MOST_REASON_CHARS = 30, 120
 
 
-def pool_rows(pool: View, now: float, *, columns: int = POOL_COLUMNS) -> list[str]:
-    """Return the pool in lines of ``columns`` characters. An agent whose time out has passed is in."""
+def pool_rows(pool: View, now: float) -> list[str]:
+    """Return the pool in lines. An agent whose time out has passed is in."""
     texts = [_agent(agent, now) for agent in pool["agents"] if isinstance(agent, dict)]
     head = _STRATEGIES.get(str(pool.get("strategy")), "")
     if head and len(texts) > 1:
         texts[0] = f"{head}: {texts[0]}"
-    return wrapped(" · ".join(texts), columns)
+    return wrapped(" · ".join(texts), _POOL_COLUMNS)
 
 
 def _agent(agent: View, now: float) -> str:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 from ralphctl.format.explanation import localised
 from ralphctl.format.output import ORANGE, neutralise, paint
@@ -19,10 +19,6 @@ Source: TypeAlias = tuple[str | None, str | None]
 Find: TypeAlias = Callable[[Mapping[str, str], str], str | None]
 
 
-class Sink(Protocol):
-    def write(self, data: bytes, /) -> object: ...
-
-
 @dataclass(slots=True)
 class LogPrinter:
     """Prints records in their order.
@@ -31,7 +27,7 @@ class LogPrinter:
     first, so that two streams never share one. What ``encoding`` lacks is printed as ``?``.
     """
 
-    out: Sink
+    out: BinaryIO
     safe: bool = False
     timestamps: bool = False
     colour: bool = False
@@ -77,10 +73,9 @@ class LogPrinter:
 
     def _regent(self, record: dict[str, Any]) -> str:
         at = _local(record["at"])
-        clock = at.strftime("%H:%M:%S")
         text = localised(record["text"], at.timestamp())
         text = neutralise(text) if self.safe else text
-        return self._stamp(record) + paint(f"[{clock}]  {REGENT}{text}", ORANGE, on=self.colour)
+        return self._stamp(record) + paint(f"[{at:%H:%M:%S}]  {REGENT}{text}", ORANGE, on=self.colour)
 
     def _stamp(self, record: dict[str, Any]) -> str:
         return _local(record["at"]).isoformat(timespec="milliseconds") + " " if self.timestamps else ""
@@ -133,9 +128,8 @@ def iteration_spans(
         if iteration is not None and (str(entry["iteration"]) != number or run not in runs):
             continue
         about = entry.get("task") or {}
-        if task is not None and task.casefold() not in (
-            str(about.get(key) or "").casefold() for key in ("id", "title")
-        ):
+        names = [str(about.get(key) or "").casefold() for key in ("id", "title")]
+        if task is not None and task.casefold() not in names:
             continue
         begin = _marked(newest_first, at, find)
         end = _marked(newest_first, at - 1, find) or (entry["at"] if at else None)

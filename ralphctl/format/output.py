@@ -37,8 +37,7 @@ _RESET = "\x1b[0m"
 def prepare_streams() -> None:
     """Have characters that the encoding of stdout or stderr lacks printed escaped."""
     for stream in (sys.stdout, sys.stderr):
-        reconfigure = getattr(stream, "reconfigure", None)
-        if reconfigure:
+        if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")
 
 

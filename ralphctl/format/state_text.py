@@ -201,11 +201,9 @@ def resource_cells(view: View) -> tuple[str, str, str]:
     """Return processor time, memory and number of processes; empty for what is not known."""
     used = part(view, "resources")
     cpu, rss, processes = used.get("cpu_s"), used.get("rss_bytes"), used.get("processes")
-    return (
-        humanize.duration(cpu) if isinstance(cpu, int | float) else "",
-        f"{rss / 1e6:.0f} MB" if isinstance(rss, int) else "",
-        str(processes) if isinstance(processes, int) else "",
-    )
+    time = duration(cpu) if isinstance(cpu, int | float) else ""
+    memory = f"{rss / 1e6:.0f} MB" if isinstance(rss, int) else ""
+    return time, memory, str(processes) if isinstance(processes, int) else ""
 
 
 # --- configuration that has changed -----------------------------------------------------------------------

@@ -8,12 +8,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from ralphctl.format import checkpoint_text, humanize, state_text
-from ralphctl.format.gate_text import gate_rows
+from ralphctl.format import checkpoint_text, gate_text, humanize, incident_text, state_text
 from ralphctl.format.humanize import View, ago, count, part, wrapped
-from ralphctl.format.incident_text import incident_rows, pool_rows
 from ralphctl.format.output import BOLD, DIM, clean, paint
-from ralphctl.format.state_text import directory_words
 from ralphd import overview
 
 _LABEL = 12
@@ -43,14 +40,13 @@ def ralph(
         steps = [step, *([("then fix the cause", do)] if (do := state_text.needed(view)) else [])]
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
-        saved = checkpoint_text.summary(
-            checkpoint, now, state_text.state_words(view, now), runs=overview.has_a_run(view)
-        )
+        state = state_text.state_words(view, now)
+        saved = checkpoint_text.summary(checkpoint, now, state, runs=overview.has_a_run(view))
     notes = given if isinstance(given := view.get("notes"), list) else []
     if view.get("tasks"):  # they are counted below; the note has the numbers of the start
         notes = [note for note in notes if not str(note).startswith(("the task list is ", "forecast for "))]
     rows = [
-        *incident_rows(view, now, daemon=daemon),
+        *incident_text.incident_rows(view, now, daemon=daemon),
         ("last change", _last_change(view, now)),
         ("work", state_text.work_words(view)),
         *_under("agents", _agents(view, now)),
@@ -108,8 +104,8 @@ def _facts(view: View, now: float, *, daemon: bool) -> list[tuple[str, str]]:
         ("last commit", clean(view.get("last_commit") or "")),
         ("last exit", f"{clean(humanize.last_exit(ending))}, {ago(ending.get('at'), now)}" if ending else ""),
         ("restarts", "" if restarts == "0" else restarts),
-        *gate_rows(view, now),
-        ("directory", directory_words(view)),
+        *gate_text.gate_rows(view, now),
+        ("directory", state_text.directory_words(view)),
         ("command", (words or "the built-in loop") if isinstance(command, list) else ""),
         ("sandbox", f"{level} ({sandbox['means']})" if (level := sandbox.get("level")) in _LIMITING else ""),
         ("resources", ", ".join(filter(None, resources))),
@@ -121,4 +117,4 @@ def _agents(view: View, now: float) -> list[str]:
     agents = pool.get("agents", [])
     is_limited = overview.word(view) == "limited"  # then the state shows until when, and why
     is_choice = len(agents) > 1 or (not is_limited and any(not agent["in"] for agent in agents))
-    return pool_rows(pool, now) if is_choice else []
+    return incident_text.pool_rows(pool, now) if is_choice else []

@@ -16,7 +16,6 @@ from ralphctl.format.humanize import View, count, cut, moment, since_words
 from ralphctl.format.output import DIM, clean, paint
 from ralphd import overview
 from ralphd.errors import UsageError
-from ralphd.overview import Row
 
 _HEADS = ("NAME", "STATE", "TASKS", "NOW", "AGENT", "COST", "LAST")
 _RESOURCES = ("CPU TIME", "MEMORY", "PROCESSES")
@@ -61,17 +60,16 @@ def table(
     return "\n".join(lines)
 
 
-def _waits(rows: Sequence[Row], now: float) -> Iterator[str]:
+def _waits(rows: Sequence[overview.Row], now: float) -> Iterator[str]:
     """Yield a line for each agent whose limit several ralphs wait for."""
     limited = [row for row in rows if row.word == "limited" and row.agent]
     for agent in sorted({row.agent for row in limited}):
-        waiting = [row for row in limited if row.agent == agent]
-        if len(waiting) > 1:
+        if len(waiting := [row for row in limited if row.agent == agent]) > 1:
             first = min(waiting, key=lambda row: moment(row.until) or now)
             yield f"{clean(agent)} {state_cell(first, now)}: {', '.join(clean(row.name) for row in waiting)}"
 
 
-def _cells(row: Row, now: float) -> tuple[str, ...]:
+def _cells(row: overview.Row, now: float) -> tuple[str, ...]:
     mark = "*" if row.view.get("drift") else ""
     number, reason = row.view.get("iteration"), state_text.reason(row.view, now)
     return (
@@ -85,7 +83,7 @@ def _cells(row: Row, now: float) -> tuple[str, ...]:
     )
 
 
-def state_cell(row: Row, now: float) -> str:
+def state_cell(row: overview.Row, now: float) -> str:
     """Return the word for the state, and until when: ``limited until 20:31``, ``waiting 25s``."""
     ends = moment(row.until)
     if ends is None or ends <= now or row.word not in ("limited", "waiting", "paused"):
@@ -96,7 +94,7 @@ def state_cell(row: Row, now: float) -> str:
 
 
 def _row(
-    row: Row, cells: Sequence[str], widths: Sequence[int], columns: int | None, *, colour: bool
+    row: overview.Row, cells: Sequence[str], widths: Sequence[int], columns: int | None, *, colour: bool
 ) -> Iterator[str]:
     """Yield the line of a ralph, and the lines with the rest of its reason."""
     words, room = cells[_NOW], widths[_NOW]
@@ -176,7 +174,7 @@ def _filled(form: str, values: dict[str, str]) -> str:
     return form.format_map(values)
 
 
-def fields(row: Row, now: float) -> dict[str, str]:
+def fields(row: overview.Row, now: float) -> dict[str, str]:
     """Return what ``--format`` can name, as text; empty for what is not known."""
     known = dict(zip(map(str.lower, _HEADS), _cells(row, now), strict=True))
     known |= {"state": row.word, "task": row.task, "until": str(row.until or "")}

@@ -75,13 +75,8 @@ def delivery_lines(delivery: View, now: float, *, colour: bool = False) -> Itera
 
 def with_replays(deliveries: Sequence[View]) -> list[View]:
     """Mark deliveries that were sent again later. The newest comes first."""
-    later: set[tuple[object, object]] = set()
-    marked: list[View] = []
-    for each in deliveries:
-        key = each["webhook"], each["message_id"]
-        marked.append({**each, "replayed": key in later})
-        later.add(key)
-    return marked
+    keys = [(each["webhook"], each["message_id"]) for each in deliveries]
+    return [{**each, "replayed": keys[i] in keys[:i]} for i, each in enumerate(deliveries)]
 
 
 def _event_words(delivery: View) -> str:

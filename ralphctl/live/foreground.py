@@ -11,9 +11,8 @@ from contextlib import suppress
 from enum import Enum
 from types import FrameType
 
-from ralphctl.client import transport
+from ralphctl.client import transport, waiting
 from ralphctl.client.client import Client
-from ralphctl.client.waiting import is_settled, last_settled
 from ralphctl.format.output import message, note
 from ralphctl.live.keys import Controls, Keyboard, View, ViewKey
 from ralphctl.live.view import LiveView, ViewClosed
@@ -84,8 +83,7 @@ class Foreground(LiveView):
             more=(("Ctrl-C again", "end at once"),),
         )  # fmt: skip
         self._problems: list[str] = []
-        self._is_stopping = False
-        self.is_cut_short = False
+        self._is_stopping = self.is_cut_short = False
         """True if the end of its output may be missing."""
 
     def watch(self) -> BuildEnd:
@@ -117,7 +115,7 @@ class Foreground(LiveView):
             return BuildEnd.UNREAD
         if not self._daemon.is_alive():
             return BuildEnd.ALONE
-        if self.view and is_settled(self.view):
+        if self.view and waiting.is_settled(self.view):
             return BuildEnd.SETTLED
         if self._stops.stop and not self._is_stopping:
             self._is_stopping = True
@@ -152,10 +150,8 @@ class Foreground(LiveView):
             status = self.client.status().value
         except RalphdError:
             return None
-        problems = status["daemon"]["problems"]
-        fresh = [problem for problem in problems if problem not in self._problems]
-        self._problems = problems
-        for problem in fresh:
+        known, self._problems = self._problems, status["daemon"]["problems"]
+        for problem in (each for each in self._problems if each not in known):
             with self.screen.aside(), suppress(OSError):
                 note(problem)
         return next((view for view in status["ralphs"] if view["name"] == self.name), None)
@@ -217,7 +213,7 @@ class Attached(LiveView):
             return AttachEnd.UNREAD
         if self.is_gone:
             return AttachEnd.FORGOTTEN
-        return AttachEnd.SETTLED if is_settled(self.view) else None
+        return AttachEnd.SETTLED if waiting.is_settled(self.view) else None
 
     def is_over(self) -> bool:
         return self._left is not None
@@ -230,6 +226,6 @@ class Attached(LiveView):
         except UnknownRalph as forgotten:
             raise ViewClosed from forgotten
         except DaemonNotRunning:
-            return last_settled(self._directory, self.name)
+            return waiting.last_settled(self._directory, self.name)
         except RalphdError:
             return None

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from types import FrameType
 from typing import Any, TypeAlias
 
@@ -109,8 +109,7 @@ class Keyboard:
         if not is_foreground(self.fd):
             return
         with suppress(termios.error):
-            if self._saved is None:
-                self._saved = termios.tcgetattr(self.fd)
+            self._saved = self._saved or termios.tcgetattr(self.fd)
             ours = termios.tcgetattr(self.fd)
             ours[_LOCAL_MODES] &= ~(termios.ICANON | termios.ECHO)
             ours[_CONTROL_CHARACTERS][termios.VMIN] = 1
@@ -159,6 +158,7 @@ class Question:
     no: str
 
 
+@dataclass(eq=False)
 class Controls:
     """Turn keys into requests: p pauses, s skips the present wait, q leaves or ends, S stops if ``may_stop``.
 
@@ -167,28 +167,23 @@ class Controls:
     ``more`` are lines of the help for keys that are handled elsewhere.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        name: str,
-        say: Callable[[str], None],
-        *,
-        on_reply: Callable[[], None],
-        quit_: ViewKey,
-        more: tuple[tuple[str, str], ...] = (),
-        may_stop: bool = False,
-    ) -> None:
-        self._client, self._name, self._say, self._on_reply = client, name, say, on_reply
+    _client: Client
+    _name: str
+    _say: Callable[[str], None]
+    _: KW_ONLY
+    on_reply: Callable[[], None]
+    quit_: ViewKey
+    more: tuple[tuple[str, str], ...] = ()
+    may_stop: bool = False
+
+    def __post_init__(self) -> None:
         self._pending = ""  # the request that has not been answered
-        self._more = more
         self.question: Question | None = None
-        keys = [
-            ViewKey("p", "pause after the iteration", self._pause),
-            ViewKey("s", "skip the wait", self._skip),
-            quit_,
-            *([ViewKey("S", "stop after the iteration", self._stop)] if may_stop else []),
-            ViewKey("?", "list the keys", self._show_keys),
-        ]
+        pause = ViewKey("p", "pause after the iteration", self._pause)
+        skip = ViewKey("s", "skip the wait", self._skip)
+        stop = ViewKey("S", "stop after the iteration", self._stop)
+        listed = ViewKey("?", "list the keys", self._show_keys)
+        keys = (pause, skip, self.quit_, *([stop] if self.may_stop else []), listed)
         self._keys: Mapping[int, ViewKey] = {ord(key.letter): key for key in keys}
 
     def press(self, key: int, view: View) -> None:
@@ -210,7 +205,7 @@ class Controls:
         return {"stopping": "stop", "pausing": "pause"}.get(str(view.get("state")), "")
 
     def _show_keys(self, view: View) -> None:
-        rows = [(key.letter, key.help) for key in self._keys.values()] + list(self._more)
+        rows = [(key.letter, key.help) for key in self._keys.values()] + list(self.more)
         width = max(len(letter) for letter, _ in rows)
         self._say("\n".join(f"  {letter:<{width}}  {text}" for letter, text in rows))
 
@@ -227,14 +222,12 @@ class Controls:
             self._say("the wait is over already")
 
     def _stop(self, view: View) -> None:
+        at_once = f"at once: ralphctl stop --now {self._name}"
         if view.get("state") == "stopping":
-            self._say(f"{self._name} is stopping already; at once: ralphctl stop --now {self._name}")
+            self._say(f"{self._name} is stopping already; {at_once}")
             return
-        text = f"Stop {self._name} after this iteration? [y/N]"
-        self.question = Question(text, "SyY", self._stop_now, "not stopped")
-
-    def _stop_now(self, view: View) -> None:
-        self._request("stop", done=f"stopping {self._name}; at once: ralphctl stop --now {self._name}")
+        text, done = f"Stop {self._name} after this iteration? [y/N]", f"stopping {self._name}; {at_once}"
+        self.question = Question(text, "SyY", lambda _: self._request("stop", done=done), "not stopped")
 
     def _pause(self, view: View) -> None:
         if "pause" in (self._pending, self._requested_in(view)):
@@ -258,4 +251,4 @@ class Controls:
                 self._say(done)
         finally:
             self._pending = ""
-            self._on_reply()
+            self.on_reply()

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from ralphctl.format.event_text import event_words
-from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import clock, duration, moment, part
+from ralphctl.format import event_text, explanation
+from ralphctl.format.humanize import View, clock, duration, moment, part
 from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
 from ralphd.overview import LIMITS
 
-View: TypeAlias = Mapping[str, Any]
-Event: TypeAlias = Mapping[str, Any]
+Event: TypeAlias = View
 
 
 class PanelKind(StrEnum):
@@ -89,7 +87,7 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
     if kind not in _TITLES:
         return None
     panel_kind, title = _TITLES[kind]
-    lines = [clean(text)] if (text := event_words(kind, data)) else []
+    lines = [clean(text)] if (text := event_text.event_words(kind, data)) else []
     ends = moment(data.get("until"))
     if ends is not None and ends > now:
         lines.append(f"until {clock(ends, now)}")
@@ -97,7 +95,7 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
     return Panel(panel_kind, title, tuple(lines))
 
 
-def _attempt(data: Mapping[str, Any], view: View, now: float) -> Panel | None:
+def _attempt(data: View, view: View, now: float) -> Panel | None:
     failure = str(data.get("failure_kind") or "")
     if failure in LIMITS or (not failure and data.get("outcome") != "failed"):
         return None  # the log line of a limit says all of it
@@ -121,7 +119,7 @@ def _wait(event: Event, now: float) -> Panel | None:
     message = str(data.get("message") or "")
     if not message or ends is None or at is None or ends - at < WORTH_A_LINE_S / 2:
         return None
-    what = clean(localised(message.removeprefix("Ralph is waiting: "), now))
+    what = clean(explanation.localised(message.removeprefix("Ralph is waiting: "), now))
     lines = what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}"
     return Panel(PanelKind.INFO, "waiting", lines)
 

@@ -17,10 +17,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ralphctl.format import log_text, state_text
 from ralphctl.format.humanize import clock, duration, moment, wait_words
-from ralphctl.format.log_text import LogPrinter
 from ralphctl.format.output import clean, discard, has_colour, is_foreground, message
-from ralphctl.format.state_text import wait_of
 from ralphd.errors import RalphdError
 
 _WIPE_LIMIT_S = 0.2
@@ -58,18 +57,15 @@ class Screen:
         """True where the cursor can be moved, so that there is a region."""
         self.has_colour = has_colour(sys.stdout)
         self._encoding = sys.stdout.encoding
-        self._printer = LogPrinter(
+        self._printer = log_text.LogPrinter(
             self._out, safe=self.is_terminal, colour=self.has_colour, encoding=self._encoding
         )
-        self._complain = complain
-        self._has_complained = False
-        self._lock = threading.Lock()
-        self._over = False
+        self._complain, self._lock = complain, threading.Lock()
+        self._over = self._has_complained = self._must_be_seen = False
         self._region = self._drawn = NOTHING
-        self.is_resting = False
-        self._put_at, self._must_be_seen = 0.0, False
+        self.is_resting = self.is_broken = False
+        self._put_at = 0.0
         self.cursor: str | None = None
-        self.is_broken = False
 
     @property
     def size(self) -> tuple[int, int]:
@@ -240,7 +236,7 @@ WORTH_A_LINE_S = 2.0
 def wait_ends_at(view: Mapping[str, Any]) -> float | None:
     """Return the end of the present wait; None without a wait, or if its end is not known."""
     waits = view.get("state") in ("running", "pausing", "stopping", "waiting_for_retry")
-    return moment(wait_of(view).get("until")) if waits else None
+    return moment(state_text.wait_of(view).get("until")) if waits else None
 
 
 def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> list[str]:
@@ -273,4 +269,4 @@ def wait_announcement(view: Mapping[str, Any], now: float) -> str:
 
 
 def _reason(view: Mapping[str, Any]) -> str:
-    return clean(wait_words(wait_of(view).get("reason", "unknown")))
+    return clean(wait_words(state_text.wait_of(view).get("reason", "unknown")))

@@ -20,15 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ralphctl.client import streams
+from ralphctl.client import streams, waiting
 from ralphctl.client.client import Client
-from ralphctl.client.waiting import is_settled
 from ralphctl.format.humanize import count, duration, moment
 from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import is_built_in
 from ralphctl.live import news, screen
 from ralphctl.live.keys import Controls, Keyboard, View
-from ralphctl.live.news import Panel, PanelKind
 from ralphctl.offline import state as offline
 from ralphd import overview, wire
 from ralphd.errors import RalphdError
@@ -88,10 +86,9 @@ class LiveView:
         self._position: tuple[float, object, tuple[int, int] | None] = (0.0, None, None)
         self._away_since: float | None = None
         self._polled_at: float | None = None
-        self._has_reported_away = False
         self._reported_wait: float | None = None
         self._poll_early, self._stale = threading.Event(), threading.Event()
-        self._over = False
+        self._over = self._has_reported_away = False
 
     def look(self) -> View | None:
         """Return the state, or None while it is not known. May raise ViewClosed."""
@@ -246,7 +243,7 @@ class LiveView:
         key, now = (view.get("run_id"), view.get("task")), time.monotonic()
         if self.screen.is_live and (key != self._position[1] or now - self._position[0] > _TASK_LIST_S):
             self._position = (now, key, offline.task_position(view, os.environ))
-        if is_settled(view):
+        if waiting.is_settled(view):
             self.waker.wake()
 
     def _refresh_always(self) -> None:
@@ -267,12 +264,8 @@ class LiveView:
             return
         question = self.controls.question
         columns, rows = self.screen.size
-        context = RegionContext(
-            task_position=self._position[2],
-            trouble=self._trouble(),
-            question=question.text if question else "",
-            has_keys=self.keyboard.is_ours,
-        )
+        asked = question.text if question else ""
+        context = RegionContext(self._position[2], self._trouble(), asked, self.keyboard.is_ours)
         most = _REGION_ROWS if rows > _SMALL_LINES else 1
         lines = region_lines(self.view, context, time.time(), columns, rows=most)
         self.screen.show(drawing.region(lines, columns), must_be_seen=question is not None)
@@ -428,10 +421,10 @@ def cells(text: str) -> int:
 # --- the region and the panels, drawn ---
 
 _MOST_COLUMNS = 100
-_COLOURS = {
-    PanelKind.ERROR: "red", PanelKind.WARNING: "yellow", PanelKind.INFO: "blue", PanelKind.SUCCESS: "green",
-}  # fmt: skip
-_HEAD_STYLE, _MORE_STYLE = "color(208)", "default"
+_COLOURS = {"error": "red", "warning": "yellow", "info": "blue", "success": "green"}
+"""By kind of panel."""
+_STYLES = ("color(208)", "default")
+"""Of the first line of the region, and of the others."""
 
 
 class Drawing:
@@ -452,28 +445,24 @@ class Drawing:
         if self._last[0] != lines:
             from rich.text import Text
 
-            head, *more = lines
-            texts = [Text(head, style=_HEAD_STYLE, no_wrap=True)]
-            texts += [Text(line, style=_MORE_STYLE, no_wrap=True) for line in more]
+            texts = [Text(line, style=_STYLES[i > 0], no_wrap=True) for i, line in enumerate(lines)]
             widths = tuple(map(cells, lines))
             text = self._drawn(Text("\n").join(texts), max(width, *widths))
             self._last = (lines, screen.Painted(text.removesuffix("\n"), widths))
         return self._last[1]
 
-    def panel(self, panel: Panel, width: int) -> str:
+    def panel(self, shown: news.Panel, width: int) -> str:
         """Return the panel as lines. It has no sides, so that a command in it can be copied."""
-        from rich import box
-        from rich import panel as rich_panel
-        from rich.text import Text
+        from rich import box, panel, text
 
-        title = f"{panel.kind}: {panel.title}"
+        title = f"{shown.kind}: {shown.title}"
         columns = max(min(width, _MOST_COLUMNS), LEAST_WIDTH)
         is_short = cells(title) + 6 <= columns
-        body = "\n".join(panel.lines if is_short else (panel.title, *panel.lines))
-        colour = _COLOURS[panel.kind]
-        drawn = rich_panel.Panel(
-            Text(body, overflow="fold"),
-            title=Text(title if is_short else str(panel.kind), style=f"bold {colour}"),
+        body = "\n".join(shown.lines if is_short else (shown.title, *shown.lines))
+        colour = _COLOURS[shown.kind]
+        drawn = panel.Panel(
+            text.Text(body, overflow="fold"),
+            title=text.Text(title if is_short else str(shown.kind), style=f"bold {colour}"),
             title_align="left", box=box.HORIZONTALS, border_style=colour, padding=(0, 0),
         )  # fmt: skip
         return self._drawn(drawn, columns)

@@ -19,8 +19,7 @@ from typing import Any
 
 import click
 
-from ralphctl.format import checkpoint_text
-from ralphctl.format.humanize import moment
+from ralphctl.format import checkpoint_text, humanize
 from ralphctl.format.output import BOLD, DIM, clean, has_colour, is_foreground, message, paint
 from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
 from ralphd import wire
@@ -61,11 +60,9 @@ def checked(path: Path, directory: Path) -> SavedCheckpoint:
     """Read and verify the checkpoint at ``path``, which exists."""
     from ralphd.store.checkpoint import CheckpointManager
 
-    held = peek(path)
-    if held is None:
+    if (held := peek(path)) is None:
         return SavedCheckpoint(path, {}, "it is damaged: not a file with one JSON object")
-    version = held.get("version")
-    if isinstance(version, int) and version > CHECKPOINT_VERSION:
+    if isinstance(version := held.get("version"), int) and version > CHECKPOINT_VERSION:
         known = f"version {version}, and this one knows {CHECKPOINT_VERSION}"
         return SavedCheckpoint(path, held, f"it was written by a newer ralphd ({known})", is_newer=True)
     faults = CheckpointManager(path.parent, directory).verify(held)
@@ -137,7 +134,7 @@ def is_boundary(checkpoint: Mapping[str, Any]) -> bool:
 
 
 def _is_limit_over(checkpoint: Mapping[str, Any]) -> bool:
-    resets = moment(checkpoint.get("resume_at"))
+    resets = humanize.moment(checkpoint.get("resume_at"))
     return checkpoint.get("pause_reason") == "usage_limit" and resets is not None and resets <= time.time()
 
 
@@ -178,8 +175,7 @@ def _ask(saved: SavedCheckpoint) -> bool | None:
     """Return True to resume, False to discard, None at the end of input. Raise KeyboardInterrupt."""
     _print_rows(saved)
     while True:
-        answer = ask_line("Resume, Discard, or View details? [R/d/v] ")
-        if answer is None:
+        if (answer := ask_line("Resume, Discard, or View details? [R/d/v] ")) is None:
             return None
         word = answer.strip().lower()
         if "resume".startswith(word):
@@ -232,17 +228,13 @@ def _print_rows(saved: SavedCheckpoint) -> None:
 
 
 def _print_all(saved: SavedCheckpoint) -> None:
-    message(f"{clean(saved.path)}:")
-    for line in json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines():
-        message(f"  {clean(line)}")
-    files = saved.content.get("uncommitted_files")
-    files = files if isinstance(files, list) else []
-    if files:
-        message("Not committed when it was saved:")
-    for name in files[:_MOST_FILES]:
-        message(f"  {clean(name)}")
-    if len(files) > _MOST_FILES:
-        message(f"  … and {len(files) - _MOST_FILES} more")
+    content = json.dumps(saved.content, indent=2, ensure_ascii=False).splitlines()
+    lines = [f"{clean(saved.path)}:", *(f"  {clean(line)}" for line in content)]
+    files = names if isinstance(names := saved.content.get("uncommitted_files"), list) else []
+    lines += ["Not committed when it was saved:"] if files else []
+    lines += [f"  {clean(name)}" for name in files[:_MOST_FILES]]
+    lines += [f"  … and {len(files) - _MOST_FILES} more"] if len(files) > _MOST_FILES else []
+    message("\n".join(lines))
     ref = saved.content.get("snapshot_ref")
     if isinstance(ref, str) and _REF.fullmatch(ref):  # people paste what they read here
         message("Its snapshot of that work, which neither answer throws away:")

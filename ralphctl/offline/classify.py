@@ -11,13 +11,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from ralphctl.format.humanize import clock, duration
+from ralphd.agents import patterns, reading
 from ralphd.agents.agent import Agent, General
 from ralphd.agents.known import KNOWN, agent_of, first_events, known_as, printer_of, spec_of
-from ralphd.agents.patterns import patterns_of
-from ralphd.agents.reading import MAX_LINE_CHARS, record, table
-from ralphd.config.configuration import load
-from ralphd.config.specs import AgentSpec
-from ralphd.config.values import did_you_mean
+from ralphd.config import configuration, specs, values
 from ralphd.core.failures.agent_events import AgentText, FinalEvent, Limited, RetryingItself, Started, ToolUse
 from ralphd.core.failures.classify import Classification, Evidence, Rules, classify
 from ralphd.core.failures.kinds import hint, meaning
@@ -68,21 +65,20 @@ def finding_of(
 ) -> Classification:
     """Classify the attempt of ``agent`` that printed these lines on ``stream``."""
     rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
-    return classify(_evidence(lines, agent, code=code, stream=stream), rules, now=now)
+    return classify(_evidence(lines, agent, code, stream), rules, now=now)
 
 
 def plain_agent(name: str) -> Agent:
     """Return the agent of that name without any configuration. Raise UnknownAgent."""
     if known_as(name):
-        return agent_of(name, AgentSpec())
+        return agent_of(name, specs.AgentSpec())
     if name.split(":", 1)[0] in _BY_GENERAL_RULES:
-        return General(name=name, spec=AgentSpec(command=(name,)), patterns=patterns_of(GENERAL))
+        spec = specs.AgentSpec(command=(name,))
+        return General(name=name, spec=spec, patterns=patterns.patterns_of(GENERAL))
     known = (*KNOWN, *_BY_GENERAL_RULES)
-    raise UnknownAgent(
-        f"{name!r} is not a known agent{did_you_mean(name, known)}",
-        why=f"known are: {', '.join(known)}",
-        mend=f"one of these, or --agent {GENERAL} for any other command",
-    )
+    what = f"{name!r} is not a known agent{values.did_you_mean(name, known)}"
+    mend = f"one of these, or --agent {GENERAL} for any other command"
+    raise UnknownAgent(what, why=f"known are: {', '.join(known)}", mend=mend)
 
 
 def text_of(finding: Classification, now: float) -> str:
@@ -101,33 +97,28 @@ def text_of(finding: Classification, now: float) -> str:
 
 def json_of(finding: Classification, now: float) -> str:
     """Return a finding as JSON: ``kind, reset_at, wait_seconds, rule, why``."""
-    reset = finding.reset
-    reset_at = datetime.fromtimestamp(reset.until, UTC) if reset else None
-    found: dict[str, Any] = {
-        "kind": finding.kind or "ok",
-        "reset_at": reset_at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if reset_at else None,
-        "wait_seconds": round(max(0.0, reset.until - now), 3) if reset else None,
-        "rule": finding.rule,
-        "why": finding.why,
-    }
-    return json.dumps(found, indent=2, ensure_ascii=False)
+    found: dict[str, Any] = {"kind": finding.kind or "ok", "reset_at": None, "wait_seconds": None}
+    if (reset := finding.reset) is not None:
+        at = datetime.fromtimestamp(reset.until, UTC).isoformat(timespec="milliseconds")
+        wait_s = round(max(0.0, reset.until - now), 3)
+        found |= {"reset_at": at.replace("+00:00", "Z"), "wait_seconds": wait_s}
+    return json.dumps(found | {"rule": finding.rule, "why": finding.why}, indent=2, ensure_ascii=False)
 
 
 def _agent(name: str, environ: dict[str, str], directory: Path) -> Agent:
     """Return the agent with the configuration of ``directory``: its patterns may be the user's."""
-    named = load(directory, environ=environ).agents.named
+    named = configuration.load(directory, environ=environ).agents.named
     if known_as(name) is None and not (name in named and named[name].command):
         return plain_agent(name)
     return agent_of(name, spec_of(name, named), outside=environ)
 
 
-def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> Evidence:
+def _evidence(lines: Iterable[str], agent: Agent, code: int, stream: str) -> Evidence:
     parser, first = agent.parser(), first_events(agent)
     read = parser.line if stream == STDOUT else parser.error_line
     verdict, limited, retrying, whole, printed = None, None, None, False, False
     for line in lines:
-        if not printed and line.strip():
-            printed = True
+        printed = printed or line.strip() != ""
         for sign in read(line):
             match sign:
                 case FinalEvent():
@@ -155,16 +146,14 @@ def _evidence(lines: Iterable[str], agent: Agent, *, code: int, stream: str) -> 
 def _lines(log: BinaryIO) -> Iterator[str]:
     """Yield the lines without their ends, cut to MAX_LINE_CHARS. Raise UsageError for binary data."""
     at = 0
-    while line := log.readline(MAX_LINE_CHARS):
+    while line := log.readline(reading.MAX_LINE_CHARS):
         if at < _LOOKED_AT_FOR_NUL and b"\0" in line[: _LOOKED_AT_FOR_NUL - at]:
-            raise UsageError(
-                "this is no agent's output: it holds zero bytes, as programs and archives do",
-                mend="ralphctl classify --help",
-            )
+            what = "this is no agent's output: it holds zero bytes, as programs and archives do"
+            raise UsageError(what, mend="ralphctl classify --help")
         at += len(line)
         cut = line
         while cut and not cut.endswith(b"\n"):  # the rest of a line that is longer
-            cut = log.readline(MAX_LINE_CHARS)
+            cut = log.readline(reading.MAX_LINE_CHARS)
         yield line.decode("utf-8", "replace").rstrip("\r\n")
 
 
@@ -173,16 +162,14 @@ def _guessed(head: Iterable[str]) -> str:
     for line in head:
         if (name := printer_of(line)) is not None:
             return name
-        event = _event(line)
-        if event is None:
+        if (event := _event(line)) is None:
             continue
         if event.partition(".")[0] in ("thread", "turn", "item"):
             return "codex"
         if '"sessionID":' in line:
             return GENERAL if event == "result" else "opencode"
-        if event in ("init", "tool_use", "tool_result", "message") or (
-            event == "result" and '"status":' in line
-        ):
+        is_result = event == "result" and '"status":' in line
+        if is_result or event in ("init", "tool_use", "tool_result", "message"):
             return "gemini"
         if event in ("system", "rate_limit_event", "assistant", "user", "result"):
             return "claude"
@@ -190,5 +177,5 @@ def _guessed(head: Iterable[str]) -> str:
 
 
 def _event(line: str) -> str | None:
-    event = table(record(line) if line.startswith("{") else None).get("type")
+    event = reading.table(reading.record(line) if line.startswith("{") else None).get("type")
     return event if isinstance(event, str) else None

@@ -41,13 +41,10 @@ def is_held(lock: str | Path) -> bool:
 
 def upward(directory: str) -> Iterator[str]:
     """Yield ``directory`` without symlinks, then each directory above it."""
-    path = os.path.realpath(directory)
-    while True:
+    path, below = os.path.realpath(directory), ""
+    while path != below:
         yield path
-        parent = os.path.dirname(path)
-        if parent == path:
-            return
-        path = parent
+        path, below = os.path.dirname(path), path
 
 
 def nearest_view(directory: str) -> dict[str, Any] | None:
@@ -101,17 +98,13 @@ _RESTS = ("usage_limit", "rate_limit", "outage", "user_requested")
 
 
 def _view_of_checkpoint(directory: str) -> dict[str, Any] | None:
-    saved = checkpoint(directory)
-    if saved is None:
+    if (saved := checkpoint(directory)) is None:
         return None
     reason = saved.get("pause_reason")
     rests = isinstance(reason, str) and reason in _RESTS
-    view: dict[str, Any] = {"name": os.path.basename(directory) or "/", "directory": directory}
-    return view | {
-        "state": "paused" if rests else "stopped",
-        "pause_reason": reason if rests else None,
-        "notes": ["known from its checkpoint alone; a loop may be running here"],
-    }
+    state = {"state": "paused" if rests else "stopped", "pause_reason": reason if rests else None}
+    notes = ["known from its checkpoint alone; a loop may be running here"]
+    return {"name": os.path.basename(directory) or "/", "directory": directory, **state, "notes": notes}
 
 
 def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict[str, Any]:
@@ -285,11 +278,9 @@ def checkpoint_fault(directory: str) -> str:
     path = os.path.join(directory, ".ralph", CHECKPOINT_FILE)
     if not os.path.lexists(path):
         return ""
-    saved = peek(path)
-    if saved is None:
+    if (saved := peek(path)) is None:
         return f"damaged, left unchanged: {path}"
-    version = saved.get("version")
-    if isinstance(version, int) and version > CHECKPOINT_VERSION:
+    if isinstance(version := saved.get("version"), int) and version > CHECKPOINT_VERSION:
         return f"of a newer version ({version}), left unchanged: {path}"
     return ""
 

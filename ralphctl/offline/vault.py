@@ -16,12 +16,9 @@ from ralphctl.offline import state
 from ralphd import wire
 from ralphd.core.time import rfc3339
 from ralphd.errors import NotFound, RalphdError, WithinRun
-from ralphd.git.restore import rebuild
-from ralphd.git.runner import NotDone, error_text
+from ralphd.git import restore, runner
 from ralphd.git.vault import Taken, Vault, size_of
-from ralphd.process.lock import DirectoryLock
-from ralphd.process.peer_run import run_of
-from ralphd.process.tree import start_ticks
+from ralphd.process import lock, peer_run, tree
 
 LABEL = "vault-restore"
 
@@ -39,8 +36,8 @@ class Restoration:
 
 def refuse_within_run() -> None:
     """Raise WithinRun for a process of a run, by what the kernel knows of it (A3)."""
-    pid = os.getpid()
-    if os.environ.get("RALPH_RUN_ID") or run_of(pid, os.geteuid(), start_ticks(pid), lambda _: True):
+    pid, uid = os.getpid(), os.geteuid()
+    if os.environ.get("RALPH_RUN_ID") or peer_run.run_of(pid, uid, tree.start_ticks(pid), lambda _: True):
         raise WithinRun
 
 
@@ -101,30 +98,24 @@ def carry_out(plan: Restoration, environ: Mapping[str, str]) -> dict[str, Any]:
         with ExitStack() as held:
             for directory in {each for _, each in _ralphs(environ) if each.is_relative_to(plan.top)}:
                 if plan.fault is not None and directory.is_dir():
-                    held.callback(DirectoryLock.acquire(directory).release)
+                    held.callback(lock.DirectoryLock.acquire(directory).release)
             held.enter_context(plan.vault.exclusive())
             is_elsewhere = plan.top != plan.vault.top
             if plan.fault is not None and (is_elsewhere or plan.vault.fault(plan.taken)):
-                done = rebuild(plan.vault, plan.taken, LABEL)
+                done = restore.rebuild(plan.vault, plan.taken, LABEL)
                 left, refs = done.left, done.refs
             kept = [(name, plan.taken.kept[name]) for name in plan.files]
             written = [name for name, each in kept if plan.vault.write_kept(name, each, plan.top)]
-    except (NotDone, OSError) as fault:
-        raise RalphdError(f"{plan.top} was not restored", why=error_text(fault)) from fault
-    return {
-        "directory": str(plan.top),
-        "git": None if plan.fault is None else plan.taken.common,
-        "why": plan.fault,
-        "left": None if left is None else str(left),
-        "refs": list(refs),
-        "files": written,
-    }
+    except (runner.NotDone, OSError) as fault:
+        raise RalphdError(f"{plan.top} was not restored", why=runner.error_text(fault)) from fault
+    git = None if plan.fault is None else plan.taken.common
+    aside = {"left": None if left is None else str(left), "refs": list(refs)}
+    return {"directory": str(plan.top), "git": git, "why": plan.fault, **aside, "files": written}
 
 
 def _homes(environ: Mapping[str, str]) -> list[Path]:
-    return [
-        Path(each, "vaults") for each in (wire.state_directory(environ), *state.build_directories(environ))
-    ]
+    states = (wire.state_directory(environ), *state.build_directories(environ))
+    return [Path(each, "vaults") for each in states]
 
 
 def _ralphs(environ: Mapping[str, str]) -> list[tuple[str, Path]]:

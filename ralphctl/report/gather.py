@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 from ralphctl.format.humanize import count, part
 from ralphctl.report import history, model
 from ralphctl.report.history import HistoryEntry, HistoryReader, amount, moment, text, whole
-from ralphctl.report.model import MICRO, ReportCost
 from ralphctl.report.times import Iteration, Timeline, shares
 from ralphd.core.gate.git_repair import repair_of
 from ralphd.core.time import Moment
@@ -38,13 +37,11 @@ class Gatherer:
         self._commits: dict[str, str] = {}
         self._task_commits: dict[str | None, dict[str, str]] = defaultdict(dict)
         self._task_iterations: dict[str | None, dict[int | None, None]] = defaultdict(dict)
-        self._without_cost: list[tuple[str, ReportCost, ReportCost]] = []
+        self._without_cost: list[tuple[str, model.ReportCost, model.ReportCost]] = []
         self._runs_with_costs: set[str] = set()
         self._unknown_kinds: Counter[str] = Counter()
-        self._undated = 0
-        self._first_at = float("inf")
-        self._newest_at = 0.0
-        self._was_set_back = False
+        self._undated, self._was_set_back = 0, False
+        self._first_at, self._newest_at = float("inf"), 0.0
         self._last_task: tuple[object, model.ReportTask] | None = None
         # By kind: what counts wherever it lies, and what counts inside the span only.
         self._handlers: dict[str, tuple[_Handler | None, _Handler | None]] = {
@@ -150,7 +147,7 @@ class Gatherer:
         self._runs_with_costs.add(of[0])
         if (usd := amount(entry.get("usd"))) is not None:
             for tally in (self._task({}), self._agent(text(entry.get("source")) or None)):
-                tally.cost.micro_usd += round(usd * MICRO)
+                tally.cost.micro_usd += round(usd * model.MICRO)
 
     def _failed(self, kind: str, why: str, at: Moment) -> None:
         failure = self._failures.setdefault(kind, model.ReportFailure(kind, 0, why, at))
@@ -200,11 +197,11 @@ class Gatherer:
             task.iterations = [number for number in self._task_iterations[task.id] if number is not None]
             task.kept, task.reverted = _parted(self._task_commits[task.id], reverted)
         # A cost without a task belongs to no task, and the undo of an earlier verdict may leave nothing here.
-        shown = [task for task in self._tasks.values() if task.id is not None or task.cost != ReportCost()
-                 or task.iterations or task.kept or task.done_at]  # fmt: skip
+        shown = [task for task in self._tasks.values() if task.id is not None or task.iterations
+                 or task.cost != model.ReportCost() or task.kept or task.done_at]  # fmt: skip
         summary.tasks = sorted(shown, key=_dearest_first)
         summary.agents = sorted(self._agents.values(), key=_dearest_first)
-        summary.cost = sum((task.cost for task in shown), ReportCost())
+        summary.cost = sum((task.cost for task in shown), model.ReportCost())
         summary.undone = list(self._reverts.values())
         summary.failures = sorted(self._failures.values(), key=lambda failure: -failure.count)
         summary.kept, summary.reverted = _parted(self._commits, reverted)

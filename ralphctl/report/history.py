@@ -74,8 +74,7 @@ class HistoryReader:
             while read < size - start and (batch := list(islice(lines, _BATCH_LINES))):
                 read += sum(map(len, batch))
                 for entry in self._parsed(batch, parse):
-                    at = entry.get("at")
-                    if isinstance(at, str) and at < since and _FORM.fullmatch(at):
+                    if isinstance(at := entry.get("at"), str) and at < since and _FORM.fullmatch(at):
                         self.is_whole = False
                         if (kind := entry.get("kind")) in _OUTLASTING_KINDS:
                             before[kind] = entry

@@ -7,7 +7,6 @@ A run that reports no iterations counts as one iteration.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from ralphctl.format.humanize import View, last_exit
@@ -85,8 +84,7 @@ def _fits(verdict: View, end: View) -> bool:
 
 def printed(source: ReportSource, facts: IterationFacts) -> list[str]:
     """Return the last lines of the iteration in its log, without those of ralphd and of the built-in loop."""
-    runs = (source.home or Path(source.directory) / ".ralph") / "runs"
-    since, until = facts.began_at, moment(facts.end.get("at"))
+    since, until, runs = facts.began_at, moment(facts.end.get("at")), source.path("runs")
     words = {"tail": str(_MOST_LOGGED)} | ({"since": rfc3339(since)} if since else {})
     late = {"until": rfc3339(until + STAMPED_LATE.total_seconds())} if until else {}
     own = [each for each in log.of_runs(runs, words | late) if each.get("stream") in ("stdout", "stderr")]

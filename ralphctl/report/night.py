@@ -11,10 +11,7 @@ from dataclasses import dataclass
 from ralphctl.format import state_text
 from ralphctl.format.humanize import count, duration, minute, wrapped
 from ralphctl.format.output import DIM, RED, clean, paint
-from ralphctl.report import read
-from ralphctl.report.model import ReportCost, ReportSource, SpanSummary
-from ralphctl.report.text import cost_words
-from ralphctl.report.times import Stretch, shares
+from ralphctl.report import model, read, text, times
 from ralphd import __version__, overview
 from ralphd.core.time import rfc3339
 
@@ -29,10 +26,10 @@ class NightStrip:
 
     row: overview.Row
     cells: Sequence[str]
-    summary: SpanSummary
+    summary: model.SpanSummary
 
 
-def strips(sources: Sequence[ReportSource], since: float, until: float, width: int) -> list[NightStrip]:
+def strips(sources: Sequence[model.ReportSource], since: float, until: float, width: int) -> list[NightStrip]:
     """Return the strips, those that need a person first, for a screen of ``width`` columns."""
     nights = [read.gathered(source, since, until, until)[1:] for source in sources]
     summaries = {id(view): summary for view, summary in nights}
@@ -42,16 +39,16 @@ def strips(sources: Sequence[ReportSource], since: float, until: float, width: i
     return [NightStrip(row, _cells(summary, since, until, number), summary) for row, summary in rows]
 
 
-def _cells(summary: SpanSummary, since: float, until: float, number: int) -> list[str]:
+def _cells(summary: model.SpanSummary, since: float, until: float, number: int) -> list[str]:
     width_s = (until - since) / number
-    within: list[list[Stretch]] = [[] for _ in range(number)]
+    within: list[list[times.Stretch]] = [[] for _ in range(number)]
     for stretch in summary.stretches:
         first, last = (int((at - since) / width_s) for at in stretch[:2])
         for i in range(max(first, 0), min(last, number - 1) + 1):
             within[i].append(stretch)
     cells = []
     for i, stretches in enumerate(within):
-        parts = shares(stretches, since + i * width_s, since + (i + 1) * width_s)
+        parts = times.shares(stretches, since + i * width_s, since + (i + 1) * width_s)
         words = [overview.cell(part.doing, part.reason) for part in parts]
         cells.append(next((word for word in words if word != "stopped"), "stopped"))
     marks = [(call.at, "failed") for call in summary.calls]
@@ -75,7 +72,7 @@ def page(
     lines.append(f"{'':{names}}  {_hours(since, until, number)}".rstrip())
     legend = "  ".join(f"{look[word]}\xa0{word}" for word in overview.CELLS if word != "stopped")
     lines += [line.replace("\xa0", " ") for line in wrapped(legend, width)]
-    return "\n".join([*lines, "", *(line for text in _totals(strips) for line in wrapped(text, width))])
+    return "\n".join([*lines, "", *(line for words in _totals(strips) for line in wrapped(words, width))])
 
 
 def _hours(since: float, until: float, number: int) -> str:
@@ -98,11 +95,11 @@ def _totals(strips: Sequence[NightStrip]) -> Iterator[str]:
         yield f"together: {_figures([strip.summary for strip in strips])}"
 
 
-def _figures(summaries: Sequence[SpanSummary], done: str = "") -> str:
+def _figures(summaries: Sequence[model.SpanSummary], done: str = "") -> str:
     tasks, kept, reverted = (
         sum(len(getattr(each, key)) for each in summaries) for key in ("done", "kept", "reverted")
     )
-    cost = cost_words(sum((each.cost for each in summaries), ReportCost()), brief=True)
+    cost = text.cost_words(sum((each.cost for each in summaries), model.ReportCost()), brief=True)
     return f"{count(tasks, 'task')} done{done}, {count(kept, 'commit')} kept, {reverted} reverted, {cost}"
 
 

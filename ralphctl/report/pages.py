@@ -5,10 +5,7 @@ from collections.abc import Iterator, Sequence
 from ralphctl.format.gate_text import commit_words, tests_words
 from ralphctl.format.humanize import clock, count, cut, duration
 from ralphctl.format.output import clean
-from ralphctl.report import text
-from ralphctl.report.history import last_lines, moment
-from ralphctl.report.iteration import IterationFacts
-from ralphctl.report.model import RalphReport, ReportCost
+from ralphctl.report import history, iteration, model, text
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
 from ralphd.core.loop.inbox import Sent
 
@@ -16,7 +13,7 @@ _MOST_PRINTED, _MOST_FILES, _MOST_FAILED, _TAIL, _WHY = 20, 12, 5, 8, 160
 
 
 def iteration_page(
-    name: str, facts: IterationFacts, printed: Sequence[str], changed: Sequence[str], now: float
+    name: str, facts: iteration.IterationFacts, printed: Sequence[str], changed: Sequence[str], now: float
 ) -> ReportPage:
     """Return one iteration. ``changed`` are git's lines on its changes, the sum last."""
     which = "" if facts.number is None else f" {facts.number}"
@@ -30,7 +27,7 @@ def iteration_page(
         PageSection("Failures", tuple(_failed(facts))),
         _quoted(title, printed[-_MOST_PRINTED:]),
         _quoted(f"Changes: {clean(total)}", [*files[:_MOST_FILES], *more]),
-        _quoted("End of the failed tests", last_lines(facts.verdict.get("tail"), _TAIL)),
+        _quoted("End of the failed tests", history.last_lines(facts.verdict.get("tail"), _TAIL)),
     )
     rows = dict(_rows(facts, now))
     if changed:
@@ -44,13 +41,13 @@ def _quoted(title: str, lines: Sequence[str]) -> PageSection:
     return PageSection(title, tuple(PageItem(f"| {clean(line)}") for line in lines))
 
 
-def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
+def _rows(facts: iteration.IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     end, attempts, verdict = facts.end, facts.attempts, facts.verdict
     task = end.get("task") or {}
     yield "task", clean(task.get("title") or task.get("id") or "")
     agents = " then ".join(dict.fromkeys(clean(each.get("agent")) for each in attempts))
     yield "agent", agents + (f", {len(attempts)} attempts" if len(attempts) > 1 else "")
-    began, over = facts.began_at, moment(end.get("at"))
+    began, over = facts.began_at, history.moment(end.get("at"))
     since = "" if began is None else f"{clock(began, now)} "
     took = "" if began is None or over is None else f" ({duration(over - began)})"
     time = f"{since + 'to' if since else 'until'} {clock(over, now)}{took}" if over else ""
@@ -59,7 +56,7 @@ def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     if summary and verdict.get("verdict") == "reverted" and not verdict.get("undone"):
         summary += ", then reverted"
     yield "result", ": ".join(filter(None, ("failed" if end.get("failed") else "", summary)))
-    cost = ReportCost()
+    cost = model.ReportCost()
     for each in attempts:
         cost.unknown += cost.include(each)
     tokens = f", {cost.tokens_in:,} tokens in, {cost.tokens_out:,} out" if cost.tokens_in else ""
@@ -71,13 +68,13 @@ def _rows(facts: IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     yield "commits", commit_words([sha[:7] for sha in facts.commits]) or "none"
 
 
-def _failed(facts: IterationFacts) -> Iterator[PageItem]:
+def _failed(facts: iteration.IterationFacts) -> Iterator[PageItem]:
     for each in [each for each in facts.attempts if each.get("failure_kind")][-_MOST_FAILED:]:
         kind, why = clean(each["failure_kind"]).replace("_", " "), cut(clean(each.get("why") or ""), _WHY)
         yield PageItem(f"attempt {each.get('attempt')} by {clean(each.get('agent'))}, {kind}: {why}")
 
 
-def tasks_page(report: RalphReport, notes: Sequence[Sent]) -> ReportPage:
+def tasks_page(report: model.RalphReport, notes: Sequence[Sent]) -> ReportPage:
     """Return each task with its state, tries, cost and last failure; and the notes for the next prompt."""
     listed, spent = report.tasks, {task.id: task.cost for task in report.summary.tasks}
     name = clean(report.source.name)
@@ -86,7 +83,7 @@ def tasks_page(report: RalphReport, notes: Sequence[Sent]) -> ReportPage:
         return ReportPage(name, "no task list", (("next", f"{add}  (give it a task)"),), ())
     rows = [("TASK", "STATE", "TRIES", "COST", "LAST FAILURE")]
     for id_, title, _, why, _, state in listed.listed:
-        cost = spent.get(id_) or ReportCost()
+        cost = spent.get(id_) or model.ReportCost()
         price = text.cost_words(cost, brief=True) if cost.attempts else "-"
         state = "open" if state == "working" and not report.state.runs else state
         label = clean(f"{id_} {title}" if id_.startswith("+") else title)

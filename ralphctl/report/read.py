@@ -16,8 +16,7 @@ from ralphctl.client import discovery
 from ralphctl.format.humanize import View, part
 from ralphctl.offline import processes
 from ralphctl.offline import state as offline
-from ralphctl.report import model
-from ralphctl.report.gather import Gatherer
+from ralphctl.report import gather, model
 from ralphctl.report.history import HistoryReader, amount, moment, text, whole
 from ralphctl.setup.detect import task_list
 from ralphd import overview, wire
@@ -72,8 +71,7 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
     state, sources = Path(wire.state_directory(environ)), []
     for is_build, pattern in ((False, "ralphs/*"), (True, "build/*/ralphs/*")):
         for home in sorted(state.glob(pattern)):
-            directory = _file(home / _DEFINITION).get("directory")
-            if isinstance(directory, str):
+            if isinstance(directory := (peek(home / _DEFINITION) or {}).get("directory"), str):
                 sources.append(model.ReportSource(home.name, directory, home, is_build))
     return sources
 
@@ -113,16 +111,16 @@ def gathered(
     source: model.ReportSource, since: float, until: float, now: float
 ) -> tuple[View, View, model.SpanSummary]:
     """Return a ralph's definition and view, and what its history says about the span."""
-    definition = _file(source.home / _DEFINITION) if source.home else {}
+    definition = (source.home and peek(source.home / _DEFINITION)) or {}
     view = _view(source, definition)
-    reader, gatherer = HistoryReader(source.path(_HISTORY)), Gatherer(since, until)
+    reader, gatherer = HistoryReader(source.path(_HISTORY)), gather.Gatherer(since, until)
     for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
     return definition, view, gatherer.finish(reported_state(view), now, reader)
 
 
 def _view(source: model.ReportSource, definition: View) -> View:
-    state = _file(source.path(_STATE))
+    state = peek(source.path(_STATE))
     last = offline.view_of(state, source.directory) if state else offline.last_view(source.directory)
     view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
     for queue in _queues(source.home.parent.parent) if source.home else ():
@@ -130,10 +128,8 @@ def _view(source: model.ReportSource, definition: View) -> View:
         view["landing"] = shown or view.get("landing")
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
-    if source.home is None:
-        daemon = discovery.lock_owner(source.directory)
-    else:
-        daemon = processes.lock_holder(source.home.parent.parent / "lock")
+    lock = source.home.parent.parent / "lock" if source.home else None
+    daemon = processes.lock_holder(lock) if lock else discovery.lock_owner(source.directory)
     return view if daemon else offline.without_daemon(view, ended_with_it=source.is_build)
 
 
@@ -158,22 +154,18 @@ def landing(reports: Sequence[model.RalphReport], since: float, until: float) ->
     views = [queue_view(each, active) for state in states for each in _queues(state)]
     for view in views:
         kept = []
-        newest = {each["branch"]: each["number"] for each in sorted(view["candidates"], key=_number)}
+        by_number = sorted(view["candidates"], key=lambda each: int(each["number"]))
+        newest = {each["branch"]: each["number"] for each in by_number}
         for each in view["candidates"]:
-            if each["state"] in ("landed", "pushed"):
-                is_shown = since <= (moment(each["ended_at"]) or 0) < until
-            else:
-                is_shown = newest[each["branch"]] == each["number"]
+            is_last = newest[each["branch"]] == each["number"]
+            is_within = since <= (moment(each["ended_at"]) or 0) < until
+            is_shown = is_within if each["state"] in ("landed", "pushed") else is_last
             if is_shown and (each["ralph"] in known or len(reports) > 1):  # a removed ralph landed, too
                 span = f"{each['commit']}^1..{each['commit']}"
                 commits = _git(Path(view["repository"]), *_COUNT, span) if each["commit"] else None
                 kept.append(each | {"commits": int(commits) if commits else None})
         view["candidates"] = kept
     return [view for view in views if view["candidates"]]
-
-
-def _number(candidate: View) -> int:
-    return int(candidate["number"])
 
 
 def reported_state(view: View) -> model.ReportedState:
@@ -197,7 +189,7 @@ def _tasks(source: model.ReportSource, definition: View) -> model.TaskListState 
     values = _values(definition)
     plan = task_list(Path(source.directory), text(part(values, "ralph").get("tasks")) or "auto")
     most_failures = whole(part(values, "agents").get("max_task_failures")) or 0
-    memory = part(_file(source.path(_TASKS)), "tasks")
+    memory = part(peek(source.path(_TASKS)) or {}, "tasks")
     return task_list_state(plan, memory, most_failures=most_failures, added=inbox_of(source).tasks)
 
 
@@ -249,10 +241,6 @@ def _task_state(record: View, *, is_ticked: bool, is_used_up: bool) -> str:
         "failed": record.get("failure_count"),
     }  # fmt: skip
     return next((state for state, holds in states.items() if holds), "open")
-
-
-def _file(path: Path) -> dict[str, Any]:
-    return peek(path) or {}
 
 
 # --- git --------------------------------------------------------------------------------------------------

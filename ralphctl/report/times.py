@@ -42,10 +42,7 @@ def _background(use: str) -> _Label:
     return len(_RANK) + _RANK[use], use, None
 
 
-_HANG: Final = _label("hang")
-_FAILURE: Final = _label("failure")
-_WORK: Final = _label("work")
-_PERSON: Final = _label("person")
+_HANG, _FAILURE, _WORK, _PERSON = map(_label, ("hang", "failure", "work", "person"))
 _LOOP_WORK: Final = _background("work")
 _UNDONE: Final = {_WORK: _label("undone"), _LOOP_WORK: _background("undone")}
 """What work becomes once its commits are reverted."""
@@ -114,8 +111,7 @@ class Timeline:
             made = entry.get("commits")
             if isinstance(reverted, list) and isinstance(made, list) and len(reverted) >= len(made):
                 self._reverted.add(of)
-        tests_s = entry.get("tests_s")
-        if isinstance(tests_s, list) and tests_s:
+        if isinstance(tests_s := entry.get("tests_s"), list) and tests_s:
             took_s = sum(amount(each) or 0.0 for each in tests_s)
             self._stretches.append((at - took_s, at, _label("tests"), None))
 

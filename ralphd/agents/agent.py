@@ -102,9 +102,7 @@ class Cli:
         return ((start.prompt_flag + words[0],) if start.prompt_flag else ("--", *words)), stdin
 
     def _environment(self) -> dict[str, str]:
-        own = {
-            name: value for name, value in self.description.environment.items() if name not in self.outside
-        }
+        own = {name: each for name, each in self.description.environment.items() if name not in self.outside}
         root = self.description.as_root if os.geteuid() == 0 else {}
         return {**QUIET, **own, **root, **self.spec.env}
 

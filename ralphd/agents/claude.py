@@ -46,10 +46,8 @@ class ClaudeParser(EventParser):
         return data.get("terminal_reason") not in ("api_error", *_BAD_ENDS) and super().is_good(rule, data)
 
     def bad_end(self, rule: EventRule, data: dict[str, Any]) -> FinalEvent:
-        code, reason, subtype, kind = (
-            text(data.get(key), NAME_CHARS)
-            for key in ("api_error", "terminal_reason", "subtype", "api_error_type")
-        )
+        keys = ("api_error", "terminal_reason", "subtype", "api_error_type")
+        code, reason, subtype, kind = (text(data.get(key), NAME_CHARS) for key in keys)
         if reason not in _BAD_ENDS:  # an end that is not an API's failure has a name of its own
             reason = subtype.removeprefix("error_") if subtype.startswith("error_max") else ""
         errors = "\n".join(filter(None, map(text, reading.listed(data.get("errors"))[:20])))

@@ -211,17 +211,12 @@ def read_description(path: Path) -> Description:
         faults = [str(fault)]
     if not faults:
         return description
-    raise ConfigFaults(
-        f"the description of a CLI in {path} cannot be used",
-        why="\n".join(faults),
-        mend="correct the file; docs/add-an-agent.md describes its keys",
-    )
+    mend = "correct the file; docs/add-an-agent.md describes its keys"
+    raise ConfigFaults(f"the description of a CLI in {path} cannot be used", why="\n".join(faults), mend=mend)
 
 
-@cache
-def _adapter() -> TypeAdapter[Description]:
-    # Made with the first file: building it takes as long as importing all the rest of this module.
-    return TypeAdapter(Description)
+# Made with the first file: building it takes as long as importing all the rest of this module.
+_adapter = cache(lambda: TypeAdapter(Description))
 
 
 def _beyond_types(given: Description) -> list[str]:

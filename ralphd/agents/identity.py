@@ -65,16 +65,12 @@ def with_account(name: str, spec: AgentSpec, accounts: Mapping[str, AccountSpec]
     if not at:
         return spec
     if account not in accounts:
-        raise ConfigFaults(
-            f"{printable(name)!r}: the account {printable(account)!r} is not defined",
-            why=f"configured are: {', '.join(accounts) or 'none'}",
-            mend=f"define it in your own file, ralph/config.toml: [accounts.{printable(account)}]",
-        )
-    if accounts[account].agent != base:
-        raise ConfigFaults(
-            f"{printable(name)!r}: the account {account} belongs to {accounts[account].agent}",
-            mend=f"write {accounts[account].agent}@{account}, or change [accounts.{account}] agent",
-        )
+        what = f"{printable(name)!r}: the account {printable(account)!r} is not defined"
+        mend = f"define it in your own file, ralph/config.toml: [accounts.{printable(account)}]"
+        raise ConfigFaults(what, why=f"configured are: {', '.join(accounts) or 'none'}", mend=mend)
+    if (owner := accounts[account].agent) != base:
+        mend = f"write {owner}@{account}, or change [accounts.{account}] agent"
+        raise ConfigFaults(f"{printable(name)!r}: the account {account} belongs to {owner}", mend=mend)
     variables = {key: os.path.expanduser(value) for key, value in accounts[account].env.items()}  # noqa: PTH111
     return replace(spec, env={**spec.env, **variables})
 

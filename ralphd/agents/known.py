@@ -8,23 +8,20 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ralphd.agents import claude, codex, parsers
 from ralphd.agents.agent import Agent, Cli, General, ParserMaker
-from ralphd.agents.claude import ClaudeParser
-from ralphd.agents.codex import CodexParser
 from ralphd.agents.description import DESCRIBED, description_of
-from ralphd.agents.parsers import described_parser
 from ralphd.agents.patterns import WELL_KNOWN, patterns_of
 from ralphd.config.specs import AgentSpec
 from ralphd.config.values import did_you_mean, printable
 from ralphd.errors import ConfigFaults, UnknownAgent
 
 KNOWN: Final = tuple(dict.fromkeys((*WELL_KNOWN, *DESCRIBED)))
-_PARSERS: Final[Mapping[str, ParserMaker]] = {"claude": ClaudeParser, "codex": CodexParser}
+_PARSERS: Final[Mapping[str, ParserMaker]] = {"claude": claude.ClaudeParser, "codex": codex.CodexParser}
 AUTO: Final = "auto"
 _AUTO_ORDER: Final = ("codex", "gemini", "claude", "opencode")
 _NO_LOGIN: Final = re.compile(
-    r"log(?:ged)?[ _-]?in\b|unauthori[sz]ed|authenticat|\bauth\b|oauth|api[ _-]?key|access token",
-    re.IGNORECASE,
+    r"(?i)log(?:ged)?[ _-]?in\b|unauthori[sz]ed|authenticat|\bauth\b|oauth|api[ _-]?key|access token"
 )
 
 
@@ -41,21 +38,16 @@ def agent_of(name: str, spec: AgentSpec, *, outside: Mapping[str, str] | None = 
     if description is None and not spec.command:
         raise _unknown(name, ())
     if spec.model and not (description and description.start.model):
-        whom = f"the CLI {known}" if known else "a command of your own"
-        raise ConfigFaults(
-            f"agents.{printable(name)}.model has no meaning for {whom}",
-            why="ralphd does not know how it takes a model",
-            mend=f"put the model into agents.{printable(name)}.{'args' if known else 'command or .args'}",
-        )
+        whom, key = f"the CLI {known}" if known else "a command of your own", f"agents.{printable(name)}"
+        what, why = f"{key}.model has no meaning for {whom}", "ralphd does not know how it takes a model"
+        mend = f"put the model into {key}.{'args' if known else 'command or .args'}"
+        raise ConfigFaults(what, why=why, mend=mend)
     if description is None:
         return General(name=name, spec=spec, patterns=patterns)
+    outside = os.environ if outside is None else outside
+    parser = _PARSERS.get(known or "", parsers.described_parser)
     return Cli(
-        name=name,
-        description=description,
-        patterns=patterns,
-        spec=spec,
-        outside=os.environ if outside is None else outside,
-        make_parser=_PARSERS.get(known or "", described_parser),
+        name=name, description=description, patterns=patterns, spec=spec, outside=outside, make_parser=parser
     )
 
 
@@ -111,15 +103,10 @@ def fallback_chain(
 
     ``auto`` stands for four agents in a fixed order, unless an agent of that name is configured.
     """
-    named = [
-        name
-        for given in fallback
-        for name in (_AUTO_ORDER if given == AUTO and AUTO not in configured else (given,))
-    ]
-    by_agent = {
-        (known_as(name) or base_name(name), name.partition("@")[2]): name
-        for name in reversed((primary, *named))
-    }
+    auto = (AUTO,) if AUTO in configured else _AUTO_ORDER
+    named = [name for given in fallback for name in (auto if given == AUTO else (given,))]
+    backwards = reversed((primary, *named))
+    by_agent = {(known_as(name) or base_name(name), name.partition("@")[2]): name for name in backwards}
     return tuple(name for name in dict.fromkeys(named) if name in by_agent.values() and name != primary)
 
 
@@ -158,8 +145,6 @@ def _other_names() -> Mapping[str, str]:
 
 def _unknown(name: str, defined: tuple[str, ...]) -> UnknownAgent:
     every = (*KNOWN, *(each for each in defined if each not in KNOWN))
-    return UnknownAgent(
-        f"{printable(name)!r} is not a known agent{did_you_mean(name, every)}",
-        why=f"known are: {', '.join(every)}",
-        mend=f"one of these, or define it: [agents.{printable(name)}] with a command, in ralph.toml",
-    )
+    what = f"{printable(name)!r} is not a known agent{did_you_mean(name, every)}"
+    mend = f"one of these, or define it: [agents.{printable(name)}] with a command, in ralph.toml"
+    return UnknownAgent(what, why=f"known are: {', '.join(every)}", mend=mend)

@@ -86,8 +86,7 @@ class EventParser(TextParser):
     def line(self, line: str) -> Iterable[AgentEvent]:
         if self.is_bulk(line):
             return self._flushed(ALIVE)
-        data = reading.record(line)
-        if data is None:
+        if (data := reading.record(line)) is None:
             match = _matching(self._stdout_rules, line)
             return self.own.plain(line) if match is None else _line_events(match, self.own, line)
         return self.event(data, line)
@@ -95,8 +94,7 @@ class EventParser(TextParser):
     def event(self, data: dict[str, Any], line: str) -> Iterable[AgentEvent]:
         """Return the events of a line that holds the object ``data``."""
         self.own.event_seen()
-        rule = self._rule(data)
-        if rule is None:
+        if (rule := self._rule(data)) is None:
             return self._flushed(self.own.complaint(line) if reading.is_own_error(line) else ALIVE)
         if rule.tells == "piece":
             return self._piece(text(at(data, rule.text), LAST_MESSAGE_CHARS))
@@ -145,14 +143,9 @@ class EventParser(TextParser):
         code = named or _name(data, rule.name) or earlier.code
         message = message or earlier.message or rule.why.format(code=code) or code or _NO_REASON
         self.own.add(message)
-        return FinalEvent(
-            good=False,
-            message=message,
-            status=reading.http_status(at(data, rule.status)) or status or earlier.status,
-            code=code,
-            headers=reading.headers(at(data, rule.headers)),
-            body=body or (words if words not in ("", message) else earlier.body),
-        )
+        status = reading.http_status(at(data, rule.status)) or status or earlier.status
+        body = body or (words if words not in ("", message) else earlier.body)
+        return FinalEvent(False, message, status, code, reading.headers(at(data, rule.headers)), body)
 
     def _rule(self, data: dict[str, Any]) -> EventRule | None:
         kind = data.get("type")
@@ -258,14 +251,10 @@ def _name(data: dict[str, Any], place: Place) -> str:
 
 
 def _retry(rule: EventRule, data: dict[str, Any]) -> agent_events.RetryingItself:
-    delay_ms = reading.number(at(data, rule.delay_ms))
-    return agent_events.RetryingItself(
-        reason=reading.vendor_error(text(at(data, rule.reason)))[0],
-        status=reading.http_status(at(data, rule.status)),
-        attempt=reading.whole(at(data, rule.attempt)),
-        most=reading.whole(at(data, rule.most)),
-        delay_s=None if delay_ms is None else delay_ms / 1000,
-    )
+    reason = reading.vendor_error(text(at(data, rule.reason)))[0]
+    status, delay_ms = reading.http_status(at(data, rule.status)), reading.number(at(data, rule.delay_ms))
+    attempt, most = (reading.whole(at(data, place)) for place in (rule.attempt, rule.most))
+    return agent_events.RetryingItself(reason, status, attempt, most, delay_ms and delay_ms / 1000)
 
 
 def _matching(rules: Iterable[LineRule], line: str) -> tuple[LineRule, re.Match[str]] | None:

@@ -53,12 +53,9 @@ def _shipped(agent: str) -> Patterns:
     every = ("general", *_OTHERS, *WELL_KNOWN, "common")
     names = (agent, "common") if agent in WELL_KNOWN else dict.fromkeys((agent, *every))
     files = [_shipped_file(name) for name in names]
-    return Patterns(
-        agent,
-        files[0].version,
-        tuple(pattern for file in files for pattern in file.patterns),
-        tuple(phrase for file in files for phrase in file.phrases),
-    )
+    patterns = tuple(pattern for file in files for pattern in file.patterns)
+    phrases = tuple(phrase for file in files for phrase in file.phrases)
+    return Patterns(agent, files[0].version, patterns, phrases)
 
 
 @cache
@@ -69,10 +66,8 @@ def _shipped_file(name: str) -> Patterns:
 def _replaced(known: tuple[Pattern, ...], own: tuple[Pattern, ...]) -> tuple[Pattern, ...]:
     by_name = {pattern.name: pattern for pattern in own}
     names = {pattern.name for pattern in known}
-    return (
-        *(pattern for pattern in own if pattern.name not in names),
-        *(by_name.get(pattern.name, pattern) for pattern in known),
-    )
+    new = (pattern for pattern in own if pattern.name not in names)
+    return (*new, *(by_name.get(pattern.name, pattern) for pattern in known))
 
 
 def _read(path: Path) -> Patterns:
@@ -95,11 +90,8 @@ def _read(path: Path) -> Patterns:
 
 
 def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
-    return ConfigFaults(
-        f"the patterns in {path} cannot be used",
-        why="\n".join(faults),
-        mend="correct the file, or remove `patterns` from the agent's section in ralph.toml",
-    )
+    mend = "correct the file, or remove `patterns` from the agent's section in ralph.toml"
+    return ConfigFaults(f"the patterns in {path} cannot be used", why="\n".join(faults), mend=mend)
 
 
 def _entries(given: object, what: str, compiled: Compiler, faults: list[str]) -> Iterator[Pattern]:
@@ -121,8 +113,7 @@ def _entries(given: object, what: str, compiled: Compiler, faults: list[str]) ->
 
 def _entry(entry: dict[str, Any], compiled: Compiler) -> tuple[Pattern | None, list[str]]:
     faults = [f"{key}: unknown key" for key in sorted(entry.keys() - _KEYS)]
-    name = entry.get("name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name := entry.get("name"), str) or not name:
         faults.append("name: must be a text, and is missing")
     kind = _word(entry, "kind", FailureKind, "", faults)
     after = _word(entry, "after_good_exit", AfterGoodExit, AfterGoodExit.NEVER, faults)
@@ -139,18 +130,15 @@ _W = TypeVar("_W", bound=StrEnum)
 
 
 def _word(entry: dict[str, Any], key: str, words: type[_W], default: str, faults: list[str]) -> _W | None:
-    value = entry.get(key, default)
-    if value in list(words):
+    if (value := entry.get(key, default)) in list(words):
         return words(value)
-    faults.append(
-        f"{key}: {f'{value!r} is unknown' if value else 'is missing'}; known are {', '.join(words)}"
-    )
+    what = f"{value!r} is unknown" if value else "is missing"
+    faults.append(f"{key}: {what}; known are {', '.join(words)}")
     return None
 
 
 def _expression(entry: dict[str, Any], compiled: Compiler, faults: list[str]) -> re.Pattern[str] | None:
-    text = entry.get("match")
-    if not isinstance(text, str) or not text:
+    if not isinstance(text := entry.get("match"), str) or not text:
         faults.append("match: must be a regular expression, and is missing")
         return None
     try:
@@ -161,16 +149,14 @@ def _expression(entry: dict[str, Any], compiled: Compiler, faults: list[str]) ->
 
 
 def _texts(entry: dict[str, Any], key: str, faults: list[str]) -> tuple[str, ...]:
-    value = entry.get(key, [])
-    if isinstance(value, list) and all(isinstance(text, str) for text in value):
+    if isinstance(value := entry.get(key, []), list) and all(isinstance(text, str) for text in value):
         return tuple(value)
     faults.append(f"{key}: must be a list of texts")
     return ()
 
 
 def _flag(entry: dict[str, Any], key: str, faults: list[str]) -> bool:
-    value = entry.get(key, False)
-    if isinstance(value, bool):
+    if isinstance(value := entry.get(key, False), bool):
         return value
     faults.append(f"{key}: must be true or false")
     return False

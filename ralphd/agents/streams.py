@@ -85,8 +85,7 @@ class EventStreams:
         raise NotImplementedError
 
     def _agent_of(self, data: dict[str, Any]) -> str | None:
-        kind = data.get("type")
-        if not isinstance(kind, str):
+        if not isinstance(kind := data.get("type"), str):
             return None
         fitting = (each for each in _SHAPES if kind in each[1] and each[2] in data and each[3] & data.keys())
         name = next((each[0] for each in fitting), None)

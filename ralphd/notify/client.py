@@ -18,8 +18,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
 
-from ralphd.core import delivery
-from ralphd.core.alert import AlertFacts
+from ralphd.core import alert, delivery
 from ralphd.core.delivery import Answer, BadSecret, Destination, StoredEvent, Unreached
 from ralphd.core.time import Moment
 from ralphd.notify.payloads import posted
@@ -103,7 +102,7 @@ logger = logging.getLogger(__name__)
 
 SEND_LIMIT_S = 10.0
 """From the name lookup to the end of the reply."""
-FactsOf: TypeAlias = Callable[[StoredEvent], Awaitable[AlertFacts]]
+FactsOf: TypeAlias = Callable[[StoredEvent], Awaitable[alert.AlertFacts]]
 
 
 @dataclass(frozen=True)
@@ -145,10 +144,8 @@ class WebhookClient:
             return Unreached(f"the secret cannot be used: {error}")
         message = posted(event, destination.format, await self.facts_of(event))
         signed = delivery.signature_headers(message_id, self.clock(), message.payload, key)
+        headers, private = {**message.headers, **signed}, destination.allow_private
         answer: Answer = await http.post(
-            destination.url,
-            headers={**message.headers, **signed},
-            payload=message.payload,
-            allow_private=destination.allow_private,
+            destination.url, headers=headers, payload=message.payload, allow_private=private
         )
         return answer

@@ -19,6 +19,7 @@ READ_LIMIT_S = 8.0
 REPLY_LIMIT_S = 2.0
 MAX_REPLY_BYTES = 64 << 10
 _PORTS = {"http": 80, "https": 443}
+_HEADERS = {"user-agent": f"ralphd/{__version__}", "accept-encoding": "identity"}
 
 for _name in ("httpx", "httpcore"):  # they log whole addresses and headers, and both may hold secrets
     logging.getLogger(_name).setLevel(logging.WARNING)
@@ -56,11 +57,10 @@ async def _post_to_first(
         for address in addresses:
             try:
                 return await _post_to(client, target, address, headers, payload)
-            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-                why = str(error) or type(error).__name__
-                if isinstance(error, httpx.ConnectTimeout):  # its own text names no time
-                    why = f"timed out after {CONNECT_LIMIT_S:g} s"
-                answer = Unreached(f"no connection: {why}")
+            except httpx.ConnectTimeout:  # its own text names no time
+                answer = Unreached(f"no connection: timed out after {CONNECT_LIMIT_S:g} s")
+            except httpx.ConnectError as error:
+                answer = Unreached(f"no connection: {str(error) or type(error).__name__}")
             except httpx.TimeoutException:
                 return Unreached(f"no reply within {READ_LIMIT_S:g} s")
             except httpx.RemoteProtocolError:
@@ -73,18 +73,11 @@ async def _post_to_first(
 async def _post_to(
     client: httpx.AsyncClient, target: httpx.URL, address: str, headers: dict[str, str], payload: bytes
 ) -> Answer:
+    url, sent = target.copy_with(host=address), {"host": target.netloc.decode("ascii"), **_HEADERS, **headers}
+    limit, sni = httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S), target.raw_host.decode("ascii")
+    extensions = {"sni_hostname": sni}
     async with client.stream(
-        "POST",
-        target.copy_with(host=address),
-        content=payload,
-        headers={
-            "host": target.netloc.decode("ascii"),
-            "user-agent": f"ralphd/{__version__}",
-            "accept-encoding": "identity",
-            **headers,
-        },
-        extensions={"sni_hostname": target.raw_host.decode("ascii")},
-        timeout=httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S),
+        "POST", url, content=payload, headers=sent, extensions=extensions, timeout=limit
     ) as response:
         await _drain(response)
     return ReceiverReply(response.status_code, response.headers.get("retry-after"))

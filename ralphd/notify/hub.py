@@ -43,7 +43,6 @@ class Subscription:
         self._waiting: deque[StoredEvent] = deque()
         self._news = asyncio.Event()
         self._ended = False
-        self.overflowed = False
 
     async def __aenter__(self) -> "Subscription":
         self._registry.add(self)
@@ -65,7 +64,6 @@ class Subscription:
 
     def _offer(self, event: StoredEvent) -> None:
         if len(self._waiting) >= self._bound:
-            self.overflowed = True
             self._end()
             return
         self._waiting.append(event)

@@ -78,13 +78,9 @@ def plain_body(event: StoredEvent, facts: AlertFacts, most_bytes: int = MOST_NTF
 
 def _ntfy(event: StoredEvent, facts: AlertFacts) -> Posted:
     _, priority, tag = _WORDS.get(event.type, _NO_WORDS)
-    headers = {
-        "content-type": "text/plain; charset=utf-8",
-        "title": header_text(title_of(event)),
-        "priority": str(priority),
-        "tags": f"{tag},ralphd" if tag else "ralphd",
-    }
-    return Posted(plain_body(event, facts).encode(), headers)
+    tags = f"{tag},ralphd" if tag else "ralphd"
+    about = {"title": header_text(title_of(event)), "priority": str(priority), "tags": tags}
+    return Posted(plain_body(event, facts).encode(), {"content-type": "text/plain; charset=utf-8", **about})
 
 
 def header_text(text: str) -> str:
@@ -127,8 +123,7 @@ def _where(event: StoredEvent, facts: AlertFacts) -> str:
 
 
 def _text(event: StoredEvent, key: str, most: int) -> str:
-    value = event.data.get(key)
-    if not isinstance(value, str):
+    if not isinstance(value := event.data.get(key), str):
         return ""
     lines = [line for each in with_zone(value).splitlines() if (line := one_line(each, most))]
     return truncate("\n".join(lines), most)
