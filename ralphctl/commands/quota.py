@@ -9,11 +9,12 @@ from typing import Any
 import click
 
 from ralphctl.cli.click_ext import CommonCommand, end_if_json, socket_given, the_client
-from ralphctl.format.humanize import minute, moment, until
-from ralphctl.format.output import clean, has_colour, paint
+from ralphctl.format.humanize import minute, moment, until, wrapped
+from ralphctl.format.output import GREEN, RED, clean, columns, has_colour, paint
 from ralphd.errors import DaemonNotRunning
 
 _BAR_CHARS = 10
+_LEAST_WORDS = 20
 _MOST_NAMED = 5
 _NONE_YET = "No account is known: the built-in loop notes one when its first attempt starts."
 
@@ -26,7 +27,7 @@ def quota() -> None:
     and then one tries first. Name accounts by [accounts.NAME] in your own file. Works without a daemon.
 
     \b
-      claude@work  ███████▒░░ 72 %  resets 15:00, at this pace used up 14:20; works: api; waits: web
+      claude@work  ███████▒░░  72 %  5-hour limit resets 15:00; works: api; waits: web
     """
     try:
         accounts = the_client().quota().value["accounts"]
@@ -38,19 +39,24 @@ def quota() -> None:
         accounts = quota_views(os.environ, time.time())
     end_if_json({"accounts": accounts}, ensure_ascii=False)
     width = max((len(clean(each["account"])) for each in accounts), default=0)
-    now, colour = time.time(), has_colour(sys.stdout)
-    click.echo("\n".join(_line(each, width, now, colour=colour) for each in accounts) or _NONE_YET)
+    now, colour, room = time.time(), has_colour(sys.stdout), columns(sys.stdout)
+    lines = (_account(each, width, now, room, colour=colour) for each in accounts)
+    click.echo("\n".join(lines) or _NONE_YET)
 
 
-def _line(account: Mapping[str, Any], width: int, now: float, *, colour: bool) -> str:
-    """Return the line of an account."""
+def _account(account: Mapping[str, Any], width: int, now: float, room: int | None, *, colour: bool) -> str:
+    """Return the line of an account; on a narrow terminal it continues below its words."""
     fullest = max(account["windows"], key=lambda window: window["used"], default=None)
     is_limited = account["state"] != "open"
     used = 1.0 if is_limited else None if fullest is None else float(fullest["used"])
     share = " " * 5 if used is None else f"{100 * used:3.0f} %"
-    bar = paint(_bar(used or 0.0, account["keep_free"]), "red" if is_limited else "green", on=colour)
+    bar = paint(_bar(used or 0.0, account["keep_free"]), RED if is_limited else GREEN, on=colour)
+    before = f"{clean(account['account']):{width}}  "
+    indent = len(before) + _BAR_CHARS + len(f" {share}  ")
     words = "; ".join(_words(account, fullest, now))
-    return f"{clean(account['account']):{width}}  {bar} {share}  {words}".rstrip()
+    lines = wrapped(words, room - indent) if room and room - indent > _LEAST_WORDS else [words]
+    text = f"\n{' ' * indent}".join(lines)
+    return f"{before}{bar} {share}  {text}".rstrip()
 
 
 def _bar(used: float, keep_free: float) -> str:
@@ -70,7 +76,8 @@ def _words(account: Mapping[str, Any], fullest: Mapping[str, Any] | None, now: f
     else:
         yield "open" if fullest is None else _window_words(fullest, now)
     if account["reserved"]:
-        yield f"the rest of {clean(account['reserved'])} is yours (keep_free = {account['keep_free']:g})"
+        limit = next(each["limit"] for each in account["windows"] if each["name"] == account["reserved"])
+        yield f"the rest of the {clean(limit)} is yours (keep_free = {account['keep_free']:g})"
     slots = f" ({len(account['working'])} of {account['slots']} slots)" if account["slots"] else ""
     for word, names in ((f"works{slots}", account["working"]), ("waits", account["waiting"])):
         if names:
@@ -79,8 +86,8 @@ def _words(account: Mapping[str, Any], fullest: Mapping[str, Any] | None, now: f
 
 
 def _window_words(window: Mapping[str, Any], now: float) -> str:
-    """Return ``five hour resets 15:00, at this pace used up 14:20``."""
+    """Return ``5-hour limit resets 15:00, at this pace used up 14:20``."""
     resets, ends = moment(window["resets_at"]), moment(window["ends_at"])
-    words = clean(window["name"]).replace("_", " ")
+    words = clean(window["limit"])
     words += "" if resets is None else f" resets {minute(resets, now)}"
     return words + ("" if ends is None else f", at this pace used up {minute(ends, now)}")

@@ -401,9 +401,10 @@ class RalphsView(BaseModel):
 class WorktreesView(BaseModel):
     """Every worktree of ralphd, with its `name`, `path`, `branch`, `source`, `port_base` and `used_at`.
 
-    `state` is its ralph's, null without one; `stage` is `making`, `preparing`, `ready` or `deleted`. `ahead`
-    and `behind` count commits against the branch `target`, `dirty` files that are not committed, `unlanded`
-    commits that neither a remote nor `target` has. `keeps` are the reasons why it would not be removed.
+    `state` is its ralph's, null without one, `word` the same for people; `stage` is `making`, `preparing`,
+    `ready` or `deleted`. `ahead` and `behind` count commits against the branch `target`, `dirty` files that
+    are not committed, `unlanded` commits that neither a remote nor `target` has. `keeps` are the reasons why
+    it would not be removed.
     """
 
     trees: list[dict[str, Any]]
@@ -440,10 +441,12 @@ class VerdictsView(BaseModel):
 class QuotaWindowView(BaseModel):
     """A window of the plan as its CLI reported it: the used share, from 0 to 1.
 
-    ``ends_at`` is when it is used up at the present pace; null if it resets before.
+    ``limit`` is its name for people. ``ends_at`` is when it is used up at the present pace; null if it resets
+    before.
     """
 
     name: str
+    limit: str
     used: float
     resets_at: str | None
     ends_at: str | None

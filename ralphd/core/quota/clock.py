@@ -15,7 +15,6 @@ from ralphd.core.quota.model import (
     PROBE_S,
     SAME_RESET_S,
     SLOT_LOOK_S,
-    WINDOWS,
     AccountRules,
     AccountUser,
     Hold,
@@ -93,7 +92,7 @@ def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, prio
         why = f"account {account}: usage limit over; {short_name(probe.by)} tries it first"
         return Hold(HoldKind.PROBE, probe.since + PROBE_S, why)
     if (window := reserved(clock, at, rules)) is not None and window.resets_at is not None:
-        used = f"{100 * window.used:.0f} % of the {WINDOWS.get(window.name, (window.name,))[0]} limit used"
+        used = f"{100 * window.used:.0f} % of the {window.limit} used"
         why = f"account {account}: {used}, usage limit by keep_free = {rules.keep_free:g}"
         return Hold(HoldKind.RESERVED, window.resets_at, why, brief=False)
     return _slot_hold(clock, by, at, rules, priority)
@@ -269,6 +268,7 @@ def _window_view(window: QuotaWindow, at: Moment) -> dict[str, Any]:
     is_over = resets_at is not None and resets_at <= at
     return {
         "name": window.name,
+        "limit": window.limit,
         "used": 0.0 if is_over else round(window.used, 4),
         "resets_at": None if resets_at is None or is_over else rfc3339(resets_at),
         "ends_at": None if ends_at is None or is_over or ends_at <= at else rfc3339(ends_at),

@@ -97,6 +97,11 @@ class QuotaWindow:
     first_used: float | None = None
     first_at: Moment | None = None
 
+    @property
+    def limit(self) -> str:
+        """The name of its limit, for people."""
+        return f"{WINDOWS.get(self.name, (self.name.replace('_', ' '),))[0]} limit"
+
     def after(self, before: "QuotaWindow | None") -> "QuotaWindow":
         """Return this report with the beginning of its window, if ``before`` is of the same one."""
         own = replace(self, first_used=self.used, first_at=self.seen_at)

@@ -41,6 +41,7 @@ from ralphd.git.vault import Vault
 from ralphd.git.worktrees import include
 from ralphd.git.worktrees import worktree as worktrees
 from ralphd.loop.workdir_files import read_plan
+from ralphd.overview import word
 from ralphd.store.shared import claims
 
 if TYPE_CHECKING:
@@ -272,6 +273,7 @@ class Trees:
             **{key: getattr(tree, key) for key in of_tree},
             **{key: getattr(facts, key) for key in of_facts},
             "state": state,
+            "word": None if regent is None else word(regent.view()),
             "stage": tree.stage if facts.is_there else "deleted",
             "dirty": len(facts.dirty),
             "keeps": list(why_kept(facts, tree.target)),
