@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.plain_files import Descriptor, read_plain, sync_directory
+from ralphd.process.log.records import run_number
 from ralphd.process.shim import FORMAT_VERSION, write_new
 
 T = TypeVar("T")
@@ -169,7 +170,7 @@ class RunDirectory:
 def next_run_directory(runs: Path) -> RunDirectory:
     """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number = 1 + max((_number(entry.name) for entry in os.scandir(runs)), default=0)
+    number = 1 + max((run_number(entry.name) or 0 for entry in os.scandir(runs)), default=0)
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
     path.mkdir(mode=0o700)
     return RunDirectory(path)
@@ -189,11 +190,6 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
-
-
-def _number(name: str) -> int:
-    digits = name[1:].partition("-")[0]
-    return int(digits) if name.startswith("r") and digits.isascii() and digits.isdigit() else 0
 
 
 def _modified_at(path: Path) -> Moment:
@@ -260,9 +256,7 @@ def _exit_record(value: Mapping[str, Any]) -> ExitRecord:
         swept=_processes(value["swept"]),
         survivors=_processes(value["survivors"]),
         dropped_bytes=_whole(value["dropped_bytes"]),
-        fault=_optional(
-            lambda fault: StartFault(_whole(fault["errno"]), _text(fault["text"])), value["error"]
-        ),
+        fault=_optional(lambda each: StartFault(_whole(each["errno"]), _text(each["text"])), value["error"]),
         log_bytes=_whole(value["log_bytes"]),
     )
 

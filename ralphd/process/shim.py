@@ -166,7 +166,10 @@ _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PRO
 
 
 def below(root: int, limit: int = 1 << 22) -> "Iterator[int]":
-    """Yield the processes below ``root``, as a walk down sees them; ``limit`` or a few more."""
+    """Yield the processes below ``root``, zombies included; ``limit`` or a few more.
+
+    A walk down may miss some that are being forked.
+    """
     known, queue = {root}, [root]
     while queue and len(known) <= limit:
         fresh = [child for child in children(queue.pop()) if child not in known]

@@ -8,7 +8,7 @@ written a few system calls 25 times a second, 5 times once the run has ended.
 import logging
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -309,9 +309,7 @@ def _parts(line: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield b"F" if begin == last else b"P", line[begin : begin + records.PART_BYTES]
 
 
-def prune(
-    every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, living: Collection[RunId]
-) -> None:
+def prune(every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, living: Container[RunId]) -> None:
     """Keep the newest ``keep_runs`` runs of each ralph, and the newest ``total_bytes`` of all output (F5).
 
     ``every`` holds the directory of runs of each ralph. Deletes the oldest first over all of them. Never
