@@ -76,7 +76,6 @@ class Reporter:
     ) -> None:
         """Report the end of an attempt, and what follows."""
         iteration, evidence, used = order.iteration, result.evidence, result.figures
-        outcome = "asked" if finding.asked else "ok" if order.kind is None else "failed"
         self._reports.report(
             "attempt-finished",
             iteration=iteration.number,
@@ -84,7 +83,7 @@ class Reporter:
             task=_task(iteration),
             agent=iteration.agent,
             phase=result.phase,
-            outcome=outcome,
+            outcome="asked" if finding.asked else "ok" if order.kind is None else "failed",
             failure_kind=order.kind,
             rule=_line(order.rule),
             why=_line(order.why),
@@ -251,14 +250,8 @@ def limit_words(timeout_s: float) -> str:
 
 
 def _end_words(order: model.EndLoop, shown: Callable[[Moment], str]) -> str:
-    words = {
-        0: "done",
-        1: "failed",
-        5: "stopped at your limit",
-        75: "paused",
-        78: "cannot continue" if order.reason == "review" else "cannot start",
-        130: "stopped",
-    }
+    by_reason = {"no_progress": "stopped", "review": "cannot continue", "limit": "stopped at your limit"}
+    by_code = {0: "done", 1: "failed", 75: "paused", 78: "cannot start", 130: "stopped"}
+    verb = by_reason.get(order.reason) or by_code.get(order.code, "ended")
     later = "" if order.resume_at is None else f" until {shown(order.resume_at)}"
-    verb = "stopped" if order.reason == "no_progress" else words.get(order.code, "ended")
     return f"{verb}: {order.why}{later}"
