@@ -116,6 +116,10 @@ class RunDirectory:
         """Return ``intent.json``: what was to be started, with the ralph's definition."""
         return _read(self.path / "intent.json", dict)
 
+    def intended_cgroup(self) -> Path | None:
+        """Return the control group in ``intent.json``; None if it has none, or a foreign one."""
+        return _read(self.path / "intent.json", lambda intent: _own_group(intent["cgroup"], self.run_id))
+
     def run_record(self) -> RunRecord | None:
         """Return ``run.json``, which exists as soon as the command has been executed."""
         return _read(self.run_file, _run_record)
@@ -236,7 +240,7 @@ def _run_record(value: Mapping[str, Any]) -> RunRecord:
         shim_start_ticks=_whole(value["shim_start_ticks"]),
         boot_id=_text(value["boot_id"]),
         tree_means=_text(value["tree_means"]),
-        cgroup=_optional(lambda path: own_group(path, value["run_id"]), value["cgroup"]),
+        cgroup=_optional(lambda path: _own_group(path, value["run_id"]), value["cgroup"]),
         started_at=parse_rfc3339(value["started_at"]),
         sandbox=str(value.get("sandbox", "none")),  # an earlier shim writes neither
         sandbox_reason=str(value.get("sandbox_reason", "")),
@@ -274,7 +278,7 @@ def _text(value: object) -> str:
     raise TypeError(f"not a string: {value!r}")
 
 
-def own_group(path: object, run_id: str) -> Path:
+def _own_group(path: object, run_id: str) -> Path:
     """Return the path of a run's control group. Raise ValueError for a foreign one: it would be killed."""
     group = Path(_text(path))
     if group.is_absolute() and group.name == f"ralphd-{run_id}" and ".." not in group.parts:

@@ -371,14 +371,7 @@ def _origin(directory: RunDirectory) -> tuple[bool, Path | None]:
     if record := directory.run_record():
         return record.boot_id == shim.boot_id(), record.cgroup
     intent = directory.intent() or {}
-    return intent.get("boot_id") in (None, shim.boot_id()), _group_of(directory)
-
-
-def _group_of(directory: RunDirectory) -> Path | None:
-    try:
-        return rundir.own_group((directory.intent() or {}).get("cgroup"), directory.run_id)
-    except (TypeError, ValueError):
-        return None
+    return intent.get("boot_id") in (None, shim.boot_id()), directory.intended_cgroup()
 
 
 def who_runs(directory: RunDirectory) -> RunRecord | None:
@@ -397,7 +390,7 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
         if shim_ticks is None or not leaders:
             continue
         ticks, pid = min(leaders)
-        leaf = _group_of(directory)
+        leaf = directory.intended_cgroup()
         cgroup = leaf if leaf is not None and leaf.is_dir() else None
         return RunRecord(
             run_id=directory.run_id,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.plain_files import append_whole
+from ralphd.plain_files import append_whole, status_of
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
@@ -208,11 +208,8 @@ class RalphLog:
             self._newest = run_id, RunFiles(self._path / run_id)
         files = self._newest[1]
         for number in reversed(files.segments()):
-            try:
-                status = files.segment(number).stat()
-            except FileNotFoundError:
-                continue
-            if status.st_size:
+            status = status_of(files.segment(number))
+            if status and status.st_size:
                 return status.st_mtime
         return None
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.plain_files import open_plain
+from ralphd.plain_files import open_plain, status_of
 from ralphd.process.log import records
 from ralphd.process.log.records import Chunk, Cursor, LogQuery, Sieve, parse
 from ralphd.process.log.segments import RunFiles, Runs, is_stale, size_of
@@ -76,10 +76,8 @@ def _at_time(runs: Runs, since: Moment) -> Search:
 
 
 def _is_newer(path: Path, since: Moment) -> bool:
-    try:
-        return path.stat().st_mtime >= since - _MTIME_MARGIN_S
-    except FileNotFoundError:
-        return False
+    status = status_of(path)
+    return status is not None and status.st_mtime >= since - _MTIME_MARGIN_S
 
 
 def _end(runs: Runs) -> Start:

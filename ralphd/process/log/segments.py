@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
-from ralphd.plain_files import open_plain, peek
+from ralphd.plain_files import open_plain, peek, status_of
 from ralphd.process.log import records
 from ralphd.process.log.records import Chunk, Cursor, run_number
 
@@ -143,10 +143,7 @@ def _order(run_id: RunId) -> tuple[int, str]:
 
 def size_of(path: Path) -> int:
     """Return the size in bytes; 0 for a missing file."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    return status.st_size if (status := status_of(path)) else 0
 
 
 def is_stale(status: os.stat_result) -> bool:
