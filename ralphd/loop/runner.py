@@ -30,7 +30,7 @@ from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.attempt.attempt_runner import AttemptRunner
 from ralphd.loop.console import Console, span
 from ralphd.loop.report_client import RegentReply, Reports
-from ralphd.loop.reporter import Reporter, begin_words, iteration_line, report_order
+from ralphd.loop.reporter import Reporter, begin_words, iteration_line
 from ralphd.loop.settings import LoopContext, LoopSettings
 from ralphd.loop.store import LoopStore
 from ralphd.loop.workdir_files import PlanReader
@@ -298,7 +298,7 @@ class LoopRunner:
             case model.Handoff(note=note):
                 await asyncio.to_thread(self._store.hand_over, note)
             case _:
-                report_order(order, self._attempts.latest, self._console, self._reporter)
+                self._reporter.report_order(order, self._attempts.latest, self._console)
 
     async def _save_before_kill(self, iteration: Iteration, reason: PauseReason, why: str) -> None:
         await self._carry_out(model.SaveCheckpoint(reason, iteration, None, why))
