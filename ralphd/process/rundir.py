@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.plain_files import Descriptor, read_plain, sync_directory
-from ralphd.process.log.records import run_number
 from ralphd.process.shim import FORMAT_VERSION, write_new
 
 T = TypeVar("T")
@@ -173,6 +172,8 @@ class RunDirectory:
 
 def next_run_directory(runs: Path) -> RunDirectory:
     """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
+    from ralphd.process.log.records import run_number  # not loaded by loops, which start no run
+
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
     number = 1 + max((run_number(entry.name) or 0 for entry in os.scandir(runs)), default=0)
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
