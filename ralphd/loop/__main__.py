@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from ralphd.errors import RalphdError
@@ -24,12 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ralphd.loop", description=__doc__)
     parser.add_argument("directory", nargs="?", default=".", help="the working directory (default: this one)")
     parser.add_argument("--home", help="the ralph's own directory; a Regent gives it")
-    parser.add_argument(
-        "--pause-when-exhausted", action="store_true", help="end with 75 when no agent is left before a reset"
-    )
-    parser.add_argument(
-        "--no-resume", action="store_true", help="set the checkpoint aside and start from the beginning"
-    )
+    switch = partial(parser.add_argument, action="store_true")
+    switch("--pause-when-exhausted", help="end with 75 when no agent is left before a reset")
+    switch("--no-resume", help="set the checkpoint aside and start from the beginning")
     words = parser.parse_args(arguments)
     directory = Path(words.directory).resolve()
     try:

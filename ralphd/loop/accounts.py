@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeAlias
 
 from ralphd.agents.identity import Account, account_of
 from ralphd.core.failures.agent_events import WindowUsed
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REPEAT_S = 60.0
 """A used share that has not changed is written this often."""
-T = TypeVar("T")
+Decide: TypeAlias = Callable[[QuotaClock], tuple[QuotaClock, Hold | None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class LoopAccounts:
             )  # fmt: skip
             return asked.clock, asked.hold
 
-        hold = self._change(account, decide, None)
+        hold = self._change(account, decide)
         if hold is None:
             self._holds.pop(agent, None)
             self._answered, self._queued_at = False, None
@@ -125,7 +125,7 @@ class LoopAccounts:
                 return asked.clock, asked.hold
             return quota.ended(quota.answered(clock, by, now) if end.answered else clock, by), None
 
-        if (hold := self._change(account, decide, None)) is not None:
+        if (hold := self._change(account, decide)) is not None:
             self._wait(end.agent, account, hold)
 
     def news(self, agent: str, news: WindowUsed | None) -> None:
@@ -145,7 +145,7 @@ class LoopAccounts:
             window = QuotaWindow(news.name, news.used, now, news.resets_at)
             return quota.reported(clock, (window,)), None
 
-        asyncio.get_running_loop().run_in_executor(None, self._change, account, decide, None)
+        asyncio.get_running_loop().run_in_executor(None, self._change, account, decide)
 
     def _is_new(self, news: WindowUsed, now: Moment) -> bool:
         known, told_at = self._windows.get(news.name, (None, 0.0))
@@ -174,13 +174,11 @@ class LoopAccounts:
         by = self._member.by
         for account in self._known.values():
             if account is not None and account.id in self._queued and account.id != started:
-                self._change(account, lambda clock: (clock.without({by}), None), None)
+                self._change(account, lambda clock: (clock.without({by}), None))
         self._queued = ()
 
-    def _change(
-        self, account: Account, decide: Callable[[QuotaClock], tuple[QuotaClock, T]], otherwise: T
-    ) -> T:
-        def with_agent(clock: QuotaClock) -> tuple[QuotaClock, T]:
+    def _change(self, account: Account, decide: Decide) -> Hold | None:
+        def with_agent(clock: QuotaClock) -> tuple[QuotaClock, Hold | None]:
             return decide(clock if clock.agent else quota.named(clock, account.agent))
 
         try:
@@ -189,6 +187,6 @@ class LoopAccounts:
             if str(fault) != self._fault:
                 self._fault = str(fault)
                 self._say(f"the quota clock of {account.id} is not used: {fault}")
-            return otherwise
+            return None
         self._fault = ""
         return answer

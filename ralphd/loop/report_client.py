@@ -69,13 +69,9 @@ class _QueuedReport:
 class ReportClient(Reports):
     """Sends reports to the Regent of ``name`` over the daemon's socket; ``log`` gets its absences."""
 
-    def __init__(
-        self, socket_path: str, name: str, run_id: str, log: Callable[[str], None] = logger.info
-    ) -> None:
-        self._socket_path = socket_path
+    def __init__(self, socket: str, name: str, run_id: str, log: Callable[[str], None] = logger.info) -> None:
+        self._socket, self._run_id, self._log = socket, run_id, log
         self._target = f"/v1/ralphs/{name}/reports"
-        self._run_id = run_id
-        self._log = log
         self._queue: queue.Queue[_QueuedReport] = queue.Queue(MOST_KEPT)
         self._count = 0
         self._closing = threading.Event()
@@ -133,10 +129,8 @@ class ReportClient(Reports):
         reply = RegentReply()
         if status == 200:
             following = content.get("next")
-            reply = RegentReply(
-                Next(following) if following in tuple(Next) else Next.CONTINUE,
-                heard_in(content.get("verdict"), f"{self._run_id}/{queued.id}"),
-            )
+            following = Next(following) if following in tuple(Next) else Next.CONTINUE
+            reply = RegentReply(following, heard_in(content.get("verdict"), f"{self._run_id}/{queued.id}"))
         else:
             detail = content.get("detail") or content.get("title") or status
             self._log(f"the daemon refused a report: {detail}")
@@ -150,7 +144,7 @@ class ReportClient(Reports):
 
     def _post(self, queued: _QueuedReport) -> tuple[int, Mapping[str, Any]]:
         """Send a report and wait for the reply. Raise OSError, HTTPException, _NoAnswerYet."""
-        connection = UnixConnection(self._socket_path, SLOW_LIMIT_S if queued.slowly else ANSWER_LIMIT_S)
+        connection = UnixConnection(self._socket, SLOW_LIMIT_S if queued.slowly else ANSWER_LIMIT_S)
         try:
             connection.request("POST", self._target, queued.body, {"Content-Type": "application/json"})
             try:

@@ -43,11 +43,6 @@ class Reporter:
         self.commits: tuple[str, ...] = ()
         self._agent: str | None = None
 
-    @property
-    def has_regent(self) -> bool:
-        """Whether a Regent receives the reports now, and logs what they mean."""
-        return self._settings.is_supervised and not self._reports.is_away
-
     def working(self, agent: str) -> None:
         """Report which agent works now, if that has changed. The first report announces the signals."""
         if agent != self._agent:
@@ -76,7 +71,6 @@ class Reporter:
     ) -> None:
         """Report the end of an attempt, and what follows."""
         iteration, evidence, used = order.iteration, result.evidence, result.figures
-        outcome = "asked" if finding.asked else "ok" if order.kind is None else "failed"
         self._reports.report(
             "attempt-finished",
             iteration=iteration.number,
@@ -84,7 +78,7 @@ class Reporter:
             task=_task(iteration),
             agent=iteration.agent,
             phase=result.phase,
-            outcome=outcome,
+            outcome="asked" if finding.asked else "ok" if order.kind is None else "failed",
             failure_kind=order.kind,
             rule=_line(order.rule),
             why=_line(order.why),
@@ -148,6 +142,35 @@ class Reporter:
         why, resume_at = _line(order.why), _moment(order.resume_at)
         self._reports.report("ending", code=order.code, reason=order.reason, why=why, resume_at=resume_at)
 
+    def report_order(self, order: model.ReportOrder, latest: "AgentAnswer | None", console: Console) -> None:
+        """Carry out an order that only reports. ``latest`` is the attempt that ended last."""
+        now = time.time()
+        match order:
+            case model.ReportAttempt():
+                assert latest is not None
+                if order.kind is not None:
+                    console.say(failure_line(order, latest.finding.reset, now, console.moment))
+                self.attempt_finished(order, latest.result, latest.finding)
+            case model.ReportLost(lost=lost):
+                console.say(f"attempt {lost.attempt} by {lost.agent} was interrupted; its result is unknown")
+                self.attempt_lost(lost, now)
+            case model.ReportAgentOut(agent=agent, reason=reason, until=until):
+                self.agent_out(agent, reason, until)
+            case model.ReportAgentBack(agent=agent):
+                self.agent_back(agent)
+            case model.Rest(until=until, why=why):
+                if not order.logged:
+                    console.say(f"waiting until {console.moment(until)} (for {span(until - now)}): {why}")
+                self.waiting(until, why)
+            case model.EndRest():
+                self.waiting(None, "")
+            case model.EndLoop():
+                # The Regent logs every other end, if it receives reports now.
+                has_regent = self._settings.is_supervised and not self._reports.is_away
+                if not order.logged and (order.resume_at is not None or not has_regent):
+                    console.say(_end_words(order, console.moment))
+                self.ending(order)
+
 
 def _task(iteration: model.Iteration) -> dict[str, Any]:
     return {"id": _line(iteration.task.id), "title": _line(iteration.task.title)}
@@ -160,37 +183,6 @@ def _moment(at: Moment | None) -> str | None:
 def _line(text: str | None) -> str | None:
     """Return ``text`` as the API accepts it: one line of printable characters, truncated."""
     return None if text is None else one_line(text, MOST_LINE_CHARS - 1)
-
-
-def report_order(
-    order: model.ReportOrder, latest: "AgentAnswer | None", console: Console, reporter: Reporter
-) -> None:
-    """Carry out an order that only reports. ``latest`` is the attempt that ended last."""
-    now = time.time()
-    match order:
-        case model.ReportAttempt():
-            assert latest is not None
-            if order.kind is not None:
-                console.say(failure_line(order, latest.finding.reset, now, console.moment))
-            reporter.attempt_finished(order, latest.result, latest.finding)
-        case model.ReportLost(lost=lost):
-            console.say(f"attempt {lost.attempt} by {lost.agent} was interrupted; its result is unknown")
-            reporter.attempt_lost(lost, now)
-        case model.ReportAgentOut(agent=agent, reason=reason, until=until):
-            reporter.agent_out(agent, reason, until)
-        case model.ReportAgentBack(agent=agent):
-            reporter.agent_back(agent)
-        case model.Rest(until=until, why=why):
-            if not order.logged:
-                console.say(f"waiting until {console.moment(until)} (for {span(until - now)}): {why}")
-            reporter.waiting(until, why)
-        case model.EndRest():
-            reporter.waiting(None, "")
-        case model.EndLoop():
-            # The Regent logs every other end, if it can.
-            if not order.logged and (order.resume_at is not None or not reporter.has_regent):
-                console.say(_end_words(order, console.moment))
-            reporter.ending(order)
 
 
 def failure_line(
@@ -251,14 +243,8 @@ def limit_words(timeout_s: float) -> str:
 
 
 def _end_words(order: model.EndLoop, shown: Callable[[Moment], str]) -> str:
-    words = {
-        0: "done",
-        1: "failed",
-        5: "stopped at your limit",
-        75: "paused",
-        78: "cannot continue" if order.reason == "review" else "cannot start",
-        130: "stopped",
-    }
+    by_reason = {"no_progress": "stopped", "review": "cannot continue", "limit": "stopped at your limit"}
+    by_code = {0: "done", 1: "failed", 75: "paused", 78: "cannot start", 130: "stopped"}
+    verb = by_reason.get(order.reason) or by_code.get(order.code, "ended")
     later = "" if order.resume_at is None else f" until {shown(order.resume_at)}"
-    verb = "stopped" if order.reason == "no_progress" else words.get(order.code, "ended")
     return f"{verb}: {order.why}{later}"

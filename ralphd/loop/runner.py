@@ -30,7 +30,7 @@ from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.attempt.attempt_runner import AttemptRunner
 from ralphd.loop.console import Console, span
 from ralphd.loop.report_client import RegentReply, Reports
-from ralphd.loop.reporter import Reporter, begin_words, iteration_line, report_order
+from ralphd.loop.reporter import Reporter, begin_words, iteration_line
 from ralphd.loop.settings import LoopContext, LoopSettings
 from ralphd.loop.store import LoopStore
 from ralphd.loop.workdir_files import PlanReader
@@ -38,6 +38,7 @@ from ralphd.loop.workdir_files import PlanReader
 ANSWER_PATIENCE_S = 60.0
 AWAY_PATIENCE_S = 1.0
 LOOK_S = 0.5
+_WAITS_FOR_TESTS = "waiting for the verdict: the tests are running"
 _WAITS_FOR_DAEMON = "waiting for the daemon: with the gate on, the loop continues only when a daemon answers"
 
 
@@ -88,11 +89,7 @@ class BoundaryClient:
             patience_s = AWAY_PATIENCE_S if self._reports.is_away else ANSWER_PATIENCE_S
             if waited_s >= patience_s and not self._settings.has_gate:
                 return None
-            waits = (
-                _WAITS_FOR_DAEMON
-                if self._reports.is_away
-                else "waiting for the verdict: the tests are running"
-            )
+            waits = _WAITS_FOR_DAEMON if self._reports.is_away else _WAITS_FOR_TESTS
             if waited_s and self._settings.has_gate and waits != told:
                 told = waits
                 self._console.say(waits)
@@ -118,23 +115,6 @@ MOST_REQUESTS = 16
 """More signals than this, before anything can be done, change nothing."""
 MOST_WHY_CHARS = 120
 LIMITS = (PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT)
-
-
-def _attempt_end(
-    agent: str, event: model.AttemptOver, after: model.LoopStep, policy: model.LoopPolicy
-) -> AttemptEnd:
-    """Return what the attempt's end means for its account; until when, as the step has decided."""
-    finding, kind = event.finding, event.finding.kind
-    if kind is None or kind not in map(str, LIMITS):
-        return AttemptEnd(agent, answered=event.worked or (kind is None and not finding.asked))
-    guessed = finding.reset is None or finding.reset.until <= event.at
-    report = next((each for each in after.orders if isinstance(each, model.ReportAttempt)), None)
-    until = None if report is None else report.until
-    if until is None:
-        known = None if finding.reset is None else finding.reset.until + policy.reset_margin_s
-        until = event.at + policy.rate_limit_s if guessed or known is None else known
-    why = one_line(finding.why, MOST_WHY_CHARS).rstrip(".")
-    return AttemptEnd(agent, False, why, until, guessed, kind is FailureKind.RATE_LIMIT)
 
 
 class LoopRunner:
@@ -238,13 +218,27 @@ class LoopRunner:
         """Share what the event means for the accounts, before anything else is done (Q2)."""
         match self._loop.stage, event:
             case model.Attempting(iteration=iteration), model.AttemptOver():
-                end = _attempt_end(iteration.agent, event, after, self._settings.policy)
+                end = self._attempt_end(iteration.agent, event, after)
                 await asyncio.to_thread(self._accounts.ended, end)
             case model.Resting(reason=reason), model.Skipped() if reason in LIMITS:
                 self._accounts.force = Force.ALL
             case model.Begin(), model.Began(resumed=model.Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
                 if self._settings.policy.pause_when_exhausted:  # a person resumes, and may have bought more
                     self._accounts.force = Force.GUESSES
+
+    def _attempt_end(self, agent: str, event: model.AttemptOver, after: model.LoopStep) -> AttemptEnd:
+        """Return what the attempt's end means for its account; until when, as the step has decided."""
+        finding, kind, policy = event.finding, event.finding.kind, self._settings.policy
+        if kind is None or kind not in map(str, LIMITS):
+            return AttemptEnd(agent, answered=event.worked or (kind is None and not finding.asked))
+        guessed = finding.reset is None or finding.reset.until <= event.at
+        report = next((each for each in after.orders if isinstance(each, model.ReportAttempt)), None)
+        until = None if report is None else report.until
+        if until is None:
+            known = None if finding.reset is None else finding.reset.until + policy.reset_margin_s
+            until = event.at + policy.rate_limit_s if guessed or known is None else known
+        why = one_line(finding.why, MOST_WHY_CHARS).rstrip(".")
+        return AttemptEnd(agent, False, why, until, guessed, kind is FailureKind.RATE_LIMIT)
 
     async def _carry_out_all(self, after: model.LoopStep) -> None:
         """Save the new state, then carry out the orders."""
@@ -282,18 +276,13 @@ class LoopRunner:
     async def _carry_out(self, order: model.LoopOrder) -> None:
         match order:
             case model.SaveCheckpoint():
-                limit = self._settings.policy.max_iterations
-                await asyncio.to_thread(
-                    self._store.save_checkpoint, order, self._loop.memory, time.time(), limit
-                )
+                await asyncio.to_thread(self._store.save_checkpoint, order, self._loop.memory, time.time())
                 self._say_news()
             case model.ClearCheckpoint():
                 await asyncio.to_thread(self._store.clear_checkpoint)
             case model.StartIteration(iteration=iteration):
-                self._console.say(
-                    f"iteration {iteration.number}: {iteration.task.title or iteration.task.id}"
-                )
-                directory = self._settings.directory
+                task, directory = iteration.task, self._settings.directory
+                self._console.say(f"iteration {iteration.number}: {task.title or task.id}")
                 if self._settings.configuration.git.auto_pull_rebase:
                     pulled = await asyncio.to_thread(pull_rebase, directory)
                     self._console.say(f"pull: {pulled}")
@@ -309,7 +298,7 @@ class LoopRunner:
             case model.Handoff(note=note):
                 await asyncio.to_thread(self._store.hand_over, note)
             case _:
-                report_order(order, self._attempts.latest, self._console, self._reporter)
+                self._reporter.report_order(order, self._attempts.latest, self._console)
 
     async def _save_before_kill(self, iteration: Iteration, reason: PauseReason, why: str) -> None:
         await self._carry_out(model.SaveCheckpoint(reason, iteration, None, why))

@@ -53,11 +53,8 @@ class LoopSettings:
     def phases(self) -> PhasePolicy:
         """The rules of the phases (L14)."""
         phases = self.configuration.phases
-        return PhasePolicy(
-            has_review=self.policy.reviews,
-            findings_fail=phases.on_findings_remaining == "fail",
-            **fields_by_key(PhasePolicy, phases),
-        )
+        has_review, fail = self.policy.reviews, phases.on_findings_remaining == "fail"
+        return PhasePolicy(has_review=has_review, findings_fail=fail, **fields_by_key(PhasePolicy, phases))
 
     @property
     def has_gate(self) -> bool:
@@ -95,51 +92,36 @@ def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause
         raise ConfigFaults(f"{home} holds no ralph", mend="ralphctl start, in its working directory")
     configuration = Configuration.from_pinned(definition.configuration)
     run_id = environ.get("RALPH_RUN_ID", "")
-    return _settings(definition.name, run_id, directory, home, configuration, environ, pause=pause)
+    rules = _policy_and_agents(configuration, pause=pause)
+    return LoopSettings(definition.name, run_id, directory, home, configuration, *rules, dict(environ))
 
 
 def by_hand(directory: Path, environ: Mapping[str, str]) -> LoopSettings:
     """Return a loop that a person started in ``directory``, without a Regent. Raise RalphdError."""
     configuration = load(directory, environ=environ)
     if (level := configuration.sandbox.level) not in ("none", "auto"):
-        text = f'[sandbox] level = "{level}" needs the daemon'
-        raise ConfigFaults(
-            text, why="a loop without it has no sandbox", mend="ralphctl start, or ralphctl build"
-        )
+        what, why = f'[sandbox] level = "{level}" needs the daemon', "a loop without it has no sandbox"
+        raise ConfigFaults(what, why=why, mend="ralphctl start, or ralphctl build")
     name = fit_name(configuration.project.name or directory.name)
     digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:8]
     home = Path(wire.state_directory(environ)) / "loop" / f"{name}-{digest}"
     make_private_directory(home)
-    return _settings(name, "", directory, home, configuration, environ, pause=True)
+    rules = _policy_and_agents(configuration, pause=True)
+    return LoopSettings(name, "", directory, home, configuration, *rules, dict(environ))
 
 
-def _settings(
-    name: str,
-    run_id: str,
-    directory: Path,
-    home: Path,
-    configuration: Configuration,
-    environ: Mapping[str, str],
-    *,
-    pause: bool,
-) -> LoopSettings:
+def _policy_and_agents(configuration: Configuration, *, pause: bool) -> tuple[LoopPolicy, dict[str, Agent]]:
+    """Return the rules of the loop's decisions, and the agents by name."""
     agents, accounts = configuration.agents, configuration.accounts.named
     chain = (agents.primary, *fallback_chain(agents.primary, agents.fallback, agents.named))
     check_names(chain, agents.named)
     pause = agents.on_exhausted == "pause" or (agents.on_exhausted == "auto" and pause)
-    policy = policy_of(configuration, chain, pause=pause)
-    specs = {each: with_account(each, spec_of(each, agents.named), accounts) for each in chain}
-    pool = {each: agent_of(each, spec) for each, spec in specs.items()}
-    return LoopSettings(name, run_id, directory, home, configuration, policy, pool, dict(environ))
-
-
-def policy_of(configuration: Configuration, chain: tuple[str, ...], *, pause: bool) -> LoopPolicy:
-    """Return the rules of the loop's decisions."""
-    agents = configuration.agents
-    return LoopPolicy(
+    policy = LoopPolicy(
         agents=chain,
         rotates=agents.strategy == "rotate",
         reviews=configuration.phases.enabled and bool(configuration.phases.review_command.strip()),
         pause_when_exhausted=pause,
         **fields_by_key(LoopPolicy, configuration.ralph, agents, configuration.retry),
     )
+    specs = {each: with_account(each, spec_of(each, agents.named), accounts) for each in chain}
+    return policy, {each: agent_of(each, spec) for each, spec in specs.items()}

@@ -14,15 +14,7 @@ from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.gate.verdict_views import heard, one_line
 from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
-from ralphd.core.loop.model import (
-    Checkpoint,
-    CheckpointTask,
-    Ledger,
-    Loop,
-    LoopState,
-    SaveCheckpoint,
-    TaskState,
-)
+from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, TaskState
 from ralphd.core.loop.tasks import progress
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.core.worktrees.rules import Claims, claimed, only
@@ -34,6 +26,7 @@ from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict
+    from ralphd.core.loop.model import SaveCheckpoint
     from ralphd.core.loop.phases import Phases
     from ralphd.core.plan import Plan, Task
     from ralphd.loop.settings import LoopSettings
@@ -111,10 +104,8 @@ class LoopStore:
             return ()
         if last.kind is VerdictKind.REVERTED:
             return ()
-        why = one_line(last.why)
-        return (
-            f"The last commits removed or disabled tests ({why}). Restore them, and fix the code instead.",
-        )
+        what = f"The last commits removed or disabled tests ({one_line(last.why)})."
+        return (f"{what} Restore them, and fix the code instead.",)
 
     def undone(self) -> tuple[str, ...]:
         """Return the boundaries whose commits a person has restored."""
@@ -148,12 +139,10 @@ class LoopStore:
             if memory != known:
                 self._files.memory.save(memory)
 
-    def save_checkpoint(
-        self, order: SaveCheckpoint, memory: LoopState, now: Moment, max_iterations: int
-    ) -> None:
+    def save_checkpoint(self, order: "SaveCheckpoint", memory: LoopState, now: Moment) -> None:
         """Write the checkpoint, with a snapshot of uncommitted work."""
         self._files.renew_copies()
-        iteration = order.iteration
+        iteration, max_iterations = order.iteration, self._settings.policy.max_iterations
         number = memory.iteration + 1 if iteration is None else iteration.number
         label = f"{self._settings.name}, iteration {number}"
         work = snapshot(self._settings.directory, label, scratch=self._files.home)

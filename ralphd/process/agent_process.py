@@ -30,7 +30,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,9 +92,7 @@ class AgentNotStarted(CommandNotStartable):
 class AgentProcess:
     """The leader of an attempt's tree, and all that is below it. Also the ``Tree`` that a probe reads."""
 
-    def __init__(
-        self, cookie: str, leader: Identity, pidfd: int, pipes: Pipes, known: Collection[int]
-    ) -> None:
+    def __init__(self, cookie: str, leader: Identity, pidfd: int, pipes: Pipes, known: Iterable[int]) -> None:
         self.pipes = pipes
         self.pid, self._start_ticks = leader
         self.status: int | None = None
@@ -234,14 +232,10 @@ async def start(command: AgentCommand) -> AgentProcess:
         try:
             pid, report, pipes = _popen(command, cookie, ours)
         except ValueError as fault:
-            raise AgentNotStarted(
-                CommandNotStartable(
-                    f"cannot start {command.argv[0]!r}",
-                    why="a null byte is among its arguments or in its environment",
-                    mend="take it out of the prompt, or of [agents.NAME] in ralph.toml",
-                ),
-                126,
-            ) from fault
+            what = f"cannot start {command.argv[0]!r}"
+            why = "a null byte is among its arguments or in its environment"
+            mend = "take it out of the prompt, or of [agents.NAME] in ralph.toml"
+            raise AgentNotStarted(CommandNotStartable(what, why=why, mend=mend), 126) from fault
         except OSError as fault:
             stage = "chdir" if str(fault.filename) == str(command.directory) else "exec"
             raise _fault(command, fault.errno or 0, stage) from fault
@@ -261,7 +255,7 @@ async def start(command: AgentCommand) -> AgentProcess:
         return process
 
 
-def _pinned(cookie: str, pid: int, pipes: Pipes, known: Collection[int]) -> AgentProcess:
+def _pinned(cookie: str, pid: int, pipes: Pipes, known: Iterable[int]) -> AgentProcess:
     try:
         ticks = tree.start_ticks(pid)
         if ticks is None:
@@ -316,7 +310,6 @@ def _fault(command: AgentCommand, number: int, stage: str) -> Exception:
     error = not_startable(command.argv, command.directory, command.environment, fault)
     # The errno is not enough: a PATH folder that may not be searched turns ENOENT into EACCES.
     name, path = command.argv[0], command.environment.get("PATH", os.defpath)
-    is_missing = number in (errno.ENOENT, errno.ENOTDIR) or (
-        "/" not in name and shutil.which(name, os.F_OK, path) is None
-    )
+    is_on_path = "/" in name or shutil.which(name, os.F_OK, path) is not None
+    is_missing = number in (errno.ENOENT, errno.ENOTDIR) or not is_on_path
     return AgentNotStarted(error, 127 if stage == "exec" and is_missing else 126)

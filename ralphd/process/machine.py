@@ -66,9 +66,6 @@ def as_at_start(pid: int) -> None:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit_at_start(), hard))
 
 
-_LOCALTIME = Path("/etc/localtime")
-
-
 def local_zone() -> tzinfo:
     """Return the zone of ``$TZ``, else of ``/etc/localtime``, with all its changes; else today's offset.
 
@@ -78,7 +75,7 @@ def local_zone() -> tzinfo:
     try:
         if name:
             return ZoneInfo(name)
-        with _LOCALTIME.open("rb") as opened:
+        with Path("/etc/localtime").open("rb") as opened:
             return ZoneInfo.from_file(opened)
     except (OSError, ValueError, LookupError):  # no such file, no such name
         return datetime.now().astimezone().tzinfo or UTC

@@ -115,6 +115,10 @@ class RunDirectory:
         """Return ``intent.json``: what was to be started, with the ralph's definition."""
         return _read(self.path / "intent.json", dict)
 
+    def intended_cgroup(self) -> Path | None:
+        """Return the control group in ``intent.json``; None if it has none, or a foreign one."""
+        return _read(self.path / "intent.json", lambda intent: _own_group(intent["cgroup"], self.run_id))
+
     def run_record(self) -> RunRecord | None:
         """Return ``run.json``, which exists as soon as the command has been executed."""
         return _read(self.run_file, _run_record)
@@ -168,8 +172,10 @@ class RunDirectory:
 
 def next_run_directory(runs: Path) -> RunDirectory:
     """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
+    from ralphd.process.log.records import run_number  # not loaded by loops, which start no run
+
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number = 1 + max((_number(entry.name) for entry in os.scandir(runs)), default=0)
+    number = 1 + max((run_number(entry.name) or 0 for entry in os.scandir(runs)), default=0)
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
     path.mkdir(mode=0o700)
     return RunDirectory(path)
@@ -189,11 +195,6 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
-
-
-def _number(name: str) -> int:
-    digits = name[1:].partition("-")[0]
-    return int(digits) if name.startswith("r") and digits.isascii() and digits.isdigit() else 0
 
 
 def _modified_at(path: Path) -> Moment:
@@ -240,7 +241,7 @@ def _run_record(value: Mapping[str, Any]) -> RunRecord:
         shim_start_ticks=_whole(value["shim_start_ticks"]),
         boot_id=_text(value["boot_id"]),
         tree_means=_text(value["tree_means"]),
-        cgroup=_optional(lambda path: own_group(path, value["run_id"]), value["cgroup"]),
+        cgroup=_optional(lambda path: _own_group(path, value["run_id"]), value["cgroup"]),
         started_at=parse_rfc3339(value["started_at"]),
         sandbox=str(value.get("sandbox", "none")),  # an earlier shim writes neither
         sandbox_reason=str(value.get("sandbox_reason", "")),
@@ -260,9 +261,7 @@ def _exit_record(value: Mapping[str, Any]) -> ExitRecord:
         swept=_processes(value["swept"]),
         survivors=_processes(value["survivors"]),
         dropped_bytes=_whole(value["dropped_bytes"]),
-        fault=_optional(
-            lambda fault: StartFault(_whole(fault["errno"]), _text(fault["text"])), value["error"]
-        ),
+        fault=_optional(lambda each: StartFault(_whole(each["errno"]), _text(each["text"])), value["error"]),
         log_bytes=_whole(value["log_bytes"]),
     )
 
@@ -280,7 +279,7 @@ def _text(value: object) -> str:
     raise TypeError(f"not a string: {value!r}")
 
 
-def own_group(path: object, run_id: str) -> Path:
+def _own_group(path: object, run_id: str) -> Path:
     """Return the path of a run's control group. Raise ValueError for a foreign one: it would be killed."""
     group = Path(_text(path))
     if group.is_absolute() and group.name == f"ralphd-{run_id}" and ".." not in group.parts:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     Still = Callable[[int, Any], bool]
     Swept = dict[int, str]  # the processes that were killed, with their command lines
     Find = Callable[[int, set[int], Swept], bool]
+    Spared = Callable[[int], bool] | None
 else:
     import _signal
 
@@ -166,7 +167,10 @@ _HAS_CHILDREN_FILES = os.path.exists("/proc/thread-self/children")  # CONFIG_PRO
 
 
 def below(root: int, limit: int = 1 << 22) -> "Iterator[int]":
-    """Yield the processes below ``root``, as a walk down sees them; ``limit`` or a few more."""
+    """Yield the processes below ``root``, zombies included; ``limit`` or a few more.
+
+    A walk down may miss some that are being forked.
+    """
     known, queue = {root}, [root]
     while queue and len(known) <= limit:
         fresh = [child for child in children(queue.pop()) if child not in known]
@@ -228,11 +232,7 @@ def signal_if(pid: int, number: int, still: "Still") -> bool:
 
 
 def signal_below(
-    roots: "Iterable[int]",
-    number: int,
-    done: "set[int]",
-    swept: "Swept",
-    spared: "Callable[[int], bool] | None" = None,
+    roots: "Iterable[int]", number: int, done: "set[int]", swept: "Swept", spared: "Spared" = None
 ) -> bool:
     """Signal all processes below ``roots`` that are not in ``done``; return True if there was any.
 
@@ -286,9 +286,8 @@ def signal_each(pids: "list[int]", number: int, done: "set[int]", swept: "Swept"
 
 def signal_carriers(run_id: str, number: int, done: "set[int]", swept: "Swept", cookie: str = COOKIE) -> bool:
     """Do the same for all processes that carry the run's cookie."""
-    return signal_each(
-        carriers(run_id, cookie), number, done, swept, lambda pid, _: carries(pid, run_id, cookie)
-    )
+    pids = carriers(run_id, cookie)
+    return signal_each(pids, number, done, swept, lambda pid, _: carries(pid, run_id, cookie))
 
 
 def _started_at(ticks: int) -> "Still":
@@ -614,8 +613,7 @@ class Shim:
         self._streams: dict[int, Stream] = {}
         self._received_bytes = 0
         self._started_ns: int | None = None
-        self._user_s = self._system_s = 0.0
-        self._max_rss_bytes = 0
+        self._rusage: dict[str, float] = {"user_s": 0.0, "system_s": 0.0, "max_rss_bytes": 0}
         self._wake = -1
 
     def _reserved(self) -> int:
@@ -751,7 +749,7 @@ class Shim:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             os.dup2(out, 1)
             os.dup2(err, 2)
-            _default_signals()
+            _set_signals(WRAPPED_IGNORE if self._wrapper else ())  # process/sandbox/box.py says why
             os.umask(self._intent["umask"])
             _die_with(shim_pid)
             # Without memory the kernel ends runs first: the daemon and we keep our own value (A11).
@@ -768,8 +766,6 @@ class Shim:
             _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
             level = self._intent.get("sandbox", "none")
             inside = {SANDBOX: level} if outside == 0 or level == BOX else {}
-            for number in WRAPPED_IGNORE if self._wrapper else ():  # process/sandbox/box.py says why
-                _signal.signal(number, _signal.SIG_IGN)
             _execute([*self._wrapper, *self._intent["command"]], {**environment, **inside})
         except OSError as error:
             os.write(report, f"{stage} {error.errno or 0}\n".encode())
@@ -889,9 +885,9 @@ class Shim:
                 return False
             if pid == self._leader and self._status is None:
                 self._status = status
-            self._user_s += usage.ru_utime
-            self._system_s += usage.ru_stime
-            self._max_rss_bytes = max(self._max_rss_bytes, usage.ru_maxrss * 1024)
+            self._rusage["user_s"] += usage.ru_utime
+            self._rusage["system_s"] += usage.ru_stime
+            self._rusage["max_rss_bytes"] = max(self._rusage["max_rss_bytes"], usage.ru_maxrss * 1024)
 
     # its end
 
@@ -904,16 +900,11 @@ class Shim:
         survivors = {} if is_empty else living({*carriers(self._run_id), *below(os.getpid())})
         for pid in (self._leader, *survivors):
             swept.pop(pid, None)
-        oom = self._killed_by_kernel()
-        if self._cgroup:
-            remove_cgroup(self._cgroup)
-        self._write_exit(oom=oom, swept=_listed(swept), survivors=_listed(survivors))
+        self._write_exit(oom=self._killed_by_kernel(), swept=_listed(swept), survivors=_listed(survivors))
 
     def failed(self, number: int, what: str) -> None:
         """Write the exit record of a command that could not be started."""
         self._sweep({})
-        if self._cgroup:
-            remove_cgroup(self._cgroup)
         self._write_exit(error={"errno": number, "text": f"{what}: {os.strerror(number)}"})
 
     def _sweep(self, swept: "Swept") -> bool:
@@ -958,6 +949,8 @@ class Shim:
         return any(line.startswith(b"oom_kill ") and line != b"oom_kill 0" for line in lines)
 
     def _write_exit(self, **facts: object) -> None:
+        if self._cgroup:
+            remove_cgroup(self._cgroup)
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
         record: dict[str, Any] = {
             "version": FORMAT_VERSION,
@@ -967,11 +960,7 @@ class Shim:
             "started_at": None if self._started_ns is None else rfc3339(self._started_ns),
             "ended_at": rfc3339(time.time_ns()),
             "oom": None,
-            "rusage": {
-                "user_s": round(self._user_s, 6),
-                "system_s": round(self._system_s, 6),
-                "max_rss_bytes": self._max_rss_bytes,
-            },
+            "rusage": {name: round(value, 6) for name, value in self._rusage.items()},
             "swept": [],
             "survivors": [],
             "dropped_bytes": self._log.dropped_bytes,
@@ -999,9 +988,11 @@ class Shim:
 # --- becoming another program ----------------------------------------------------------------------------
 
 
-def _default_signals() -> None:
+def _set_signals(ignored: "tuple[int, ...]") -> None:
+    """Set the default action of all signals but the ignored ones."""
     for number in _signal.valid_signals():
-        _quietly(_signal.signal, number, _signal.SIG_DFL)  # SIGKILL and SIGSTOP cannot be set
+        action = _signal.SIG_IGN if number in ignored else _signal.SIG_DFL
+        _quietly(_signal.signal, number, action)  # SIGKILL and SIGSTOP cannot be set
 
 
 def _die_with(parent: int) -> None:
@@ -1043,9 +1034,7 @@ def become(arguments: "list[str]") -> "NoReturn":
             enter_domain(from_json(writable.encode()))  # nothing starts without it
         elif sandbox:
             _quietly(enter_domain)
-        _default_signals()
-        for number in WRAPPED_IGNORE if sandbox == BOX else ():
-            _signal.signal(number, _signal.SIG_IGN)
+        _set_signals(WRAPPED_IGNORE if sandbox == BOX else ())
         environment = {name: value for name, value in os.environ.items() if name != "LC_CTYPE"}
         _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
         _execute(argv, environment | ({"LC_CTYPE": locale} if locale else {}))

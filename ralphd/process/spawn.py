@@ -285,7 +285,7 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "sandbox_required": spec.sandbox.required,
             "sandbox_reason": spec.sandbox.reason,
             "writable": list(spec.sandbox.writable),
-            "boot_id": tree.boot_id(),
+            "boot_id": shim.boot_id(),
             "intended_at": rfc3339(time.time()),
             "definition": dict(spec.definition),
         },
@@ -353,12 +353,12 @@ def _lost(
 ) -> ExitRecord:
     """Return the record of a run whose end nobody saw: neither code nor signal, never 0."""
     record = directory.run_record()
-    survivors = tree.carriers(directory.run_id) if is_of_this_boot else []
+    survivors = shim.carriers(directory.run_id) if is_of_this_boot else []
     began_at = record.started_at if record else None
     return ExitRecord(
         *(directory.run_id, None, None, began_at, ended_at),
         swept=tuple(SweptProcess(pid, name) for pid, name in sorted(swept.items()) if pid not in survivors),
-        survivors=tuple(SweptProcess(pid, tree.command_line(pid)) for pid in survivors),
+        survivors=tuple(SweptProcess(pid, shim.command_line(pid)) for pid in survivors),
         lost=True,
     )
 
@@ -369,16 +369,9 @@ def _origin(directory: RunDirectory) -> tuple[bool, Path | None]:
     Without any record it counts as of this boot: the search by cookie cannot hit anybody else.
     """
     if record := directory.run_record():
-        return record.boot_id == tree.boot_id(), record.cgroup
+        return record.boot_id == shim.boot_id(), record.cgroup
     intent = directory.intent() or {}
-    return intent.get("boot_id") in (None, tree.boot_id()), _group_of(directory)
-
-
-def _group_of(directory: RunDirectory) -> Path | None:
-    try:
-        return rundir.own_group((directory.intent() or {}).get("cgroup"), directory.run_id)
-    except (TypeError, ValueError):
-        return None
+    return intent.get("boot_id") in (None, shim.boot_id()), directory.intended_cgroup()
 
 
 def who_runs(directory: RunDirectory) -> RunRecord | None:
@@ -397,7 +390,7 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
         if shim_ticks is None or not leaders:
             continue
         ticks, pid = min(leaders)
-        leaf = _group_of(directory)
+        leaf = directory.intended_cgroup()
         cgroup = leaf if leaf is not None and leaf.is_dir() else None
         return RunRecord(
             run_id=directory.run_id,
@@ -405,7 +398,7 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
             start_ticks=ticks,
             shim_pid=shim_pid,
             shim_start_ticks=shim_ticks,
-            boot_id=tree.boot_id(),
+            boot_id=shim.boot_id(),
             tree_means="subreaper" if cgroup is None else "cgroup",
             cgroup=cgroup,
             started_at=tree.moment_of(ticks),

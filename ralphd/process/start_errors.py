@@ -6,7 +6,6 @@ examined after the fact, and the user reads which of them is missing.
 
 import asyncio
 import errno
-import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -15,14 +14,12 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ralphd.errors import CommandNotStartable
-from ralphd.plain_files import MAX_PEEK_BYTES, open_plain, read_plain
+from ralphd.plain_files import open_plain, peek
 from ralphd.process.rundir import StartFault
 
 LONGEST_LINE = 256
 
-LACKING = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO}
-)
+LACKING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO)
 """What a machine can lack for a while; a start that fails for it is retried (F3)."""
 
 LOWER_LEVEL = '[sandbox] level = "auto"  (in the file that sets it)'
@@ -35,7 +32,7 @@ def not_startable(
     command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None
 ) -> CommandNotStartable:
     """Return the error to show for a failed start; ``fault`` is None if the shim itself gave no answer."""
-    why, mend = _advice(command, directory, environment, fault)
+    why, mend = _advice(command, directory, environment.get("PATH", os.defpath), fault)
     return CommandNotStartable(f"cannot start {command[0]}", why=why, mend=mend)
 
 
@@ -55,16 +52,11 @@ async def read_report(descriptor: int, limit_s: float) -> bytes | None:
 
 def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run, as far as it can be read."""
-    try:
-        base = dict(os.environ) if path is None else dict(json.loads(read_plain(path, MAX_PEEK_BYTES)))
-    except (OSError, ValueError, TypeError):
-        base = {}
+    base = os.environ if path is None else peek(path) or {}
     return {**{name: value for name, value in base.items() if isinstance(value, str)}, **extra}
 
 
-def _advice(
-    command: tuple[str, ...], directory: Path, environment: Mapping[str, str], fault: StartFault | None
-) -> Advice:
+def _advice(command: tuple[str, ...], directory: Path, search: str, fault: StartFault | None) -> Advice:
     if fault is None:
         return "the process beside it ended before it was started", "again"
     stage, _, text = fault.text.partition(": ")
@@ -75,7 +67,7 @@ def _advice(
     if stage == "sandbox":
         return f"its sandbox cannot be set up: {text}", LOWER_LEVEL
     if stage == "exec":
-        if (program := _program(command[0], directory, environment)) is not None:
+        if (program := _program(command[0], directory, search)) is not None:
             return _of_program(fault.errno, text, program)
         return _of_name(fault.errno, text, command[0], directory)
     if stage.startswith("/"):  # a file of its run directory, or its environment file
@@ -106,10 +98,8 @@ def _of_program(number: int, text: str, program: Path) -> Advice:
         case errno.ENOENT if interpreter.endswith("\r"):
             return f"the lines of {program} end as on Windows (CR LF)", f"sed -i 's/\\r$//' {program}"
         case errno.ENOENT:
-            return (
-                f"{program} needs {interpreter}, which does not exist",
-                "install it, or correct the #! line",
-            )
+            why = f"{program} needs {interpreter}, which does not exist"
+            return why, "install it, or correct the #! line"
         case errno.ENOEXEC if beginning.startswith(b"\x7fELF"):
             return f"{program} is not a program for this machine", "a program built for this machine"
         case errno.ENOEXEC:
@@ -130,8 +120,8 @@ def _of_program(number: int, text: str, program: Path) -> Advice:
     return f"{program}: {text}", f"ls -l {program}"
 
 
-def _program(name: str, directory: Path, environment: Mapping[str, str]) -> Path | None:
-    """Return the file that ``name`` stands for, searched as execvp does."""
-    folders = [""] if "/" in name else environment.get("PATH", os.defpath).split(":")
+def _program(name: str, directory: Path, search: str) -> Path | None:
+    """Return the file that ``name`` stands for, searched on the PATH ``search`` as execvp does."""
+    folders = [""] if "/" in name else search.split(":")
     # os.path.exists: a directory that may not be searched has nothing for us.
     return next(filter(os.path.exists, (directory / folder / name for folder in folders)), None)

@@ -31,10 +31,7 @@ from types import MappingProxyType
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 from ralphd.process import shim
-from ralphd.process.machine import boot_s as boot_s
-from ralphd.process.shim import boot_id as boot_id
-from ralphd.process.shim import carriers as carriers
-from ralphd.process.shim import command_line as command_line
+from ralphd.process.machine import boot_s
 
 SETTLE_S = 0.01
 NO_ONE: Mapping[int, int] = MappingProxyType({})
@@ -74,7 +71,7 @@ def moment_of(ticks: int) -> Moment:
 
 def is_same(pid: int, ticks: int, boot: str) -> bool:
     """Return True if ``pid`` is still the process that was started at ``ticks`` in the boot ``boot``."""
-    return boot == boot_id() and start_ticks(pid) == ticks
+    return boot == shim.boot_id() and start_ticks(pid) == ticks
 
 
 async def reported_end(pidfd: int, pid: int) -> int | None:
@@ -98,11 +95,6 @@ def _status_of(pidfd: int, pid: int) -> int | None:
     except OSError:
         return None
     return int(stat[4][49]) if stat and stat[0] == "Z" and len(stat[4]) > 49 else None
-
-
-def descendants(pid: int) -> list[int]:
-    """Return all processes below ``pid``, zombies included; a walk may miss some that are being forked."""
-    return list(shim.below(pid))
 
 
 def ancestors(pid: int) -> list[int]:
@@ -168,10 +160,10 @@ def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> lis
     process, the shims and cookie carriers of the runs, all descendants of these, and what a person runs:
     ralphctl, every process with a terminal, and what a program from before ``since`` has started.
     """
-    roots = {os.getpid(), *_shims(run_ids), *(pid for run_id in run_ids for pid in carriers(run_id))}
-    known = roots.union(*map(descendants, roots))
+    roots = {os.getpid(), *_shims(run_ids), *(pid for run_id in run_ids for pid in shim.carriers(run_id))}
+    known = roots.union(*map(shim.below, roots))
     return [
-        Stranger(pid, command_line(pid))
+        Stranger(pid, shim.command_line(pid))
         for pid in shim.all_pids()
         if pid not in known
         and _works_in(pid, directory)

@@ -72,7 +72,7 @@ def left_behind(
         iteration = Iteration(checkpoint.iteration, Task("A", "do A", TaskStatus.PENDING), "claude", 2)
         order = SaveCheckpoint(checkpoint.pause_reason, iteration, checkpoint.resume_at, checkpoint.why)
         label = replace(memory, cost_usd=checkpoint.total_cost_usd)
-        store.save_checkpoint(order, label, NOW, 0)
+        store.save_checkpoint(order, label, NOW)
 
 
 def test_a_restart_by_the_regent_goes_on_counting(place: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process import agent_process, shim, tree
+from ralphd.process import agent_process, shim
 from ralphd.process.activity.probe import Observer
 from ralphd.process.agent_process import AgentCommand, AgentProcess
 from tests.helpers import eventually, is_alive, wait_for
@@ -201,7 +201,7 @@ async def test_our_own_children_keep_their_exit_status_while_orphans_are_reaped(
             await eventually(lambda: not is_alive(orphan), what="the orphan's end")
             process.reap_orphans()
             code = ours.wait(10)
-        assert orphan not in tree.descendants(os.getpid())
+        assert orphan not in shim.below(os.getpid())
 
     assert code == 7
 

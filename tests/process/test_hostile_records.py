@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.process import tree
+from ralphd.process import shim, tree
 from ralphd.process.rundir import ExitRecord, RunDirectory, verified
 from ralphd.process.spawn import Run
 from tests.helpers import is_alive, wait_for
@@ -122,13 +122,13 @@ def test_only_a_shim_that_exited_with_0_has_written_the_record(tmp_path: Path) -
 async def test_a_shim_killed_by_its_run_is_lost_whatever_the_run_wrote(stage: Stage) -> None:
     run = await stage.spawn(("sh", "-c", "setsid sleep 1000 & exec sleep 1000"), allow_cgroup=False)
     forge_exit(run.directory)
-    wait_for(lambda: len(tree.carriers(run.directory.run_id)) == 2, what="the child")
+    wait_for(lambda: len(shim.carriers(run.directory.run_id)) == 2, what="the child")
     leader = kill_shim(run)
 
     record = await run.ended()
     assert (record.lost, record.code) == (True, None)
     assert not is_alive(leader)
-    assert tree.carriers(run.directory.run_id) == []
+    assert shim.carriers(run.directory.run_id) == []
 
 
 async def test_what_was_seen_below_a_killed_shim_ends_with_an_empty_environment(stage: Stage) -> None:
@@ -173,8 +173,8 @@ async def test_a_pid_that_was_reused_since_is_spared(stage: Stage) -> None:
 
 def without_cookie(run: Run, leader: int) -> list[int]:
     assert run.record is not None
-    below = set(tree.descendants(run.record.shim_pid)) - {leader}
-    return [pid for pid in below if tree.command_line(pid) == "sleep 1000"]
+    below = set(shim.below(run.record.shim_pid)) - {leader}
+    return [pid for pid in below if shim.command_line(pid) == "sleep 1000"]
 
 
 async def test_the_kernel_reports_the_end_of_an_adopted_shim(stage: Stage) -> None:
@@ -192,7 +192,7 @@ async def test_the_kernel_reports_the_end_of_an_adopted_shim(stage: Stage) -> No
 
 async def test_a_rewritten_boot_id_saves_nobody(stage: Stage) -> None:
     run = await stage.spawn(("sh", "-c", "setsid sleep 1000 & exec sleep 1000"), allow_cgroup=False)
-    wait_for(lambda: len(tree.carriers(run.directory.run_id)) == 2, what="the child")
+    wait_for(lambda: len(shim.carriers(run.directory.run_id)) == 2, what="the child")
     for name in ("run.json", "intent.json"):
         path = run.directory.path / name
         path.write_text(json.dumps(json.loads(path.read_text()) | {"boot_id": "another"}))
@@ -201,7 +201,7 @@ async def test_a_rewritten_boot_id_saves_nobody(stage: Stage) -> None:
     kill_shim(run)
 
     assert (await adopted.ended()).lost
-    assert tree.carriers(run.directory.run_id) == []
+    assert shim.carriers(run.directory.run_id) == []
 
 
 async def test_an_adopted_run_with_a_forged_record_is_known_by_its_processes(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process import tree
+from ralphd.process import shim, tree
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.spawn import Run
 from tests.helpers import is_alive
@@ -157,7 +157,7 @@ async def test_neither_shim_nor_we_carry_the_cookie(stage: Stage) -> None:
     run = await stage.spawn(player("sleeper"))
     assert run.record is not None
 
-    assert tree.carriers(run.directory.run_id) == [run.record.pid]
+    assert shim.carriers(run.directory.run_id) == [run.record.pid]
 
 
 async def test_a_living_run_holds_both_locks_and_its_command_none(stage: Stage) -> None:
@@ -227,4 +227,4 @@ async def test_a_command_that_knows_our_signals_is_asked_to_end_alone_and_what_i
     run.terminate()
     await said(run.directory, b"waited")
 
-    assert len(tree.descendants(run.record.pid if run.record else 0)) == 2
+    assert len(list(shim.below(run.record.pid if run.record else 0))) == 2

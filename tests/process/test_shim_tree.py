@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process import tree
+from ralphd.process import shim, tree
 from ralphd.process.spawn import Run
 from tests.helpers import is_alive
 from tests.players import player
@@ -54,7 +54,7 @@ async def test_a_fork_storm_of_500_with_hoppers_is_ended_within_five_seconds(
     record = await run.ended()
 
     assert time.monotonic() - asked_at < 5
-    assert tree.carriers(run.directory.run_id) == []
+    assert shim.carriers(run.directory.run_id) == []
     assert len(record.swept) >= 500
     assert not any(is_alive(swept.pid) for swept in record.swept)
 
@@ -172,7 +172,7 @@ async def test_a_killed_shim_takes_the_command_along_and_the_rest_is_swept_by_it
     assert both["grandchild"] in [swept.pid for swept in record.swept]
     assert nobody_alive(both)
     assert not run.directory.is_locked()
-    assert tree.carriers(run.directory.run_id) == []
+    assert shim.carriers(run.directory.run_id) == []
 
 
 async def test_a_killed_shim_in_a_storm_leaves_nothing_alive(stage: Stage, allow_cgroup: bool) -> None:
@@ -185,5 +185,5 @@ async def test_a_killed_shim_in_a_storm_leaves_nothing_alive(stage: Stage, allow
     record = await run.ended()
 
     assert record.lost
-    assert tree.carriers(run.directory.run_id) == []
+    assert shim.carriers(run.directory.run_id) == []
     assert leaf is None or not leaf.exists()

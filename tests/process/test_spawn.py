@@ -15,7 +15,7 @@ import pytest
 
 from ralphd.core.limits import RunLimits
 from ralphd.errors import CommandNotStartable, DirectoryBusy
-from ralphd.process import tree
+from ralphd.process import shim, tree
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import RunDirectory, next_run_directory
 from ralphd.process.spawn import Run, RunSpec, read_ended
@@ -283,7 +283,7 @@ async def test_a_start_with_no_descriptor_left_starts_nothing(stage: Stage, spar
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     assert lacking.value.errno in LACKING
-    assert tree.carriers(directory.run_id) == []
+    assert shim.carriers(directory.run_id) == []
     assert Run.adopt(directory) is None
     assert read_ended(directory).code is None
 

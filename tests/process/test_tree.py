@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.supervision.model import RunId
-from ralphd.process import tree
+from ralphd.process import shim, tree
 from ralphd.process.shim import all_pids, children, process_stat, signal_if
 from ralphd.process.tree import Stranger
 from tests.helpers import eventually, is_alive, wait_for
@@ -39,13 +39,13 @@ def test_a_process_is_known_by_pid_start_and_boot(sleeper: subprocess.Popen[byte
     ticks = tree.start_ticks(sleeper.pid)
 
     assert ticks is not None
-    assert tree.is_same(sleeper.pid, ticks, tree.boot_id())
-    assert not tree.is_same(sleeper.pid, ticks + 1, tree.boot_id())
+    assert tree.is_same(sleeper.pid, ticks, shim.boot_id())
+    assert not tree.is_same(sleeper.pid, ticks + 1, shim.boot_id())
     assert not tree.is_same(sleeper.pid, ticks, "another boot")
     sleeper.kill()
     sleeper.wait()
     assert tree.start_ticks(sleeper.pid) is None
-    assert not tree.is_same(sleeper.pid, ticks, tree.boot_id())
+    assert not tree.is_same(sleeper.pid, ticks, shim.boot_id())
 
 
 def test_a_signal_goes_only_to_whom_a_second_look_confirms(sleeper: subprocess.Popen[bytes]) -> None:
@@ -81,8 +81,8 @@ async def test_descendants_are_found_through_sessions_and_forks(stage: Stage) ->
     family = await names(run.directory, 6)
     assert run.record is not None
 
-    assert set(tree.descendants(run.record.shim_pid)) >= set(family.values())
-    assert family["double"] not in tree.descendants(family["leader"])
+    assert set(shim.below(run.record.shim_pid)) >= set(family.values())
+    assert family["double"] not in shim.below(family["leader"])
 
 
 async def test_the_cookie_finds_all_that_did_not_clear_its_environment(stage: Stage) -> None:
@@ -90,9 +90,9 @@ async def test_the_cookie_finds_all_that_did_not_clear_its_environment(stage: St
     family = await names(run.directory, 6)
     cleared = family.pop("cleared")
 
-    assert set(tree.carriers(run.directory.run_id)) == set(family.values())
-    assert cleared not in tree.carriers(run.directory.run_id)
-    assert tree.carriers(RunId(run.directory.run_id[:-1])) == []
+    assert set(shim.carriers(run.directory.run_id)) == set(family.values())
+    assert cleared not in shim.carriers(run.directory.run_id)
+    assert shim.carriers(RunId(run.directory.run_id[:-1])) == []
 
 
 async def test_a_sweep_ends_one_runs_tree_and_no_others(
@@ -122,7 +122,7 @@ def test_what_is_below_one_that_dies_of_the_sweep_is_not_left_frozen_for_ever() 
         with parent:
             assert parent.stdout is not None
             cleared = int(parent.stdout.readline())
-            wait_for(lambda: tree.carriers(run_id) == [parent.pid])  # noqa: B023
+            wait_for(lambda: shim.carriers(run_id) == [parent.pid])  # noqa: B023
 
             swept, gone = tree.sweep(run_id, None, limit_s=5)
 
@@ -160,7 +160,7 @@ async def test_what_an_older_program_starts_is_no_stranger_and_what_escaped_is(s
     subprocess.run(editor, cwd=stage.home, env=clean, check=True)
 
     def started() -> dict[str, int]:
-        ours = {pid: tree.command_line(pid) for pid in all_pids() if tree._works_in(pid, stage.home)}
+        ours = {pid: shim.command_line(pid) for pid in all_pids() if tree._works_in(pid, stage.home)}
         return {command: pid for pid, command in ours.items()}
 
     try:
@@ -208,7 +208,7 @@ async def test_programs_on_a_terminal_are_not_reported(stage: Stage) -> None:
     )
     plain = subprocess.Popen(["sleep", "63"], cwd=stage.home, start_new_session=True)
     try:
-        wait_for(lambda: tree.command_line(on_terminal.pid) == "sleep 62", what="sleep on its terminal")
+        wait_for(lambda: shim.command_line(on_terminal.pid) == "sleep 62", what="sleep on its terminal")
         # Our own descendants are never strangers: look as another process would.
         seen = [
             pid for pid in (on_terminal.pid, plain.pid)
@@ -260,7 +260,7 @@ def test_a_process_with_an_odd_name_is_read_right(tmp_path: Path) -> None:
     program.symlink_to("/bin/sleep")
     process = subprocess.Popen([str(program), "60"])
     try:
-        assert process.pid in tree.descendants(os.getpid())
+        assert process.pid in shim.below(os.getpid())
         assert (tree.start_ticks(process.pid) or 0) > (tree.start_ticks(1) or 0)
     finally:
         process.kill()

@@ -36,10 +36,7 @@ logger = logging.getLogger(__name__)
 LAST_LINES: Final = 20
 BEFORE_KILL_S: Final = 10.0
 SAVED_BEFORE: Final = (OurDoing.TIMEOUT, OurDoing.STALL, OurDoing.CRASH_PATTERN, OurDoing.LOST_CONNECTION)
-OURS: Final[Mapping[StallFinding, OurDoing]] = {
-    StallFinding.STALL: OurDoing.STALL,
-    StallFinding.TOO_LONG: OurDoing.TIMEOUT,
-}
+OURS: Final = {StallFinding.STALL: OurDoing.STALL, StallFinding.TOO_LONG: OurDoing.TIMEOUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +109,9 @@ class AgentRun:
         mark = None if repository is None else repository.mark()
         environment = {**os.environ, **spec.environment, **launch.environment}
         has_stdin = launch.stdin is not None
+        command = AgentCommand(spec.id, launch.argv, spec.directory, environment, has_stdin=has_stdin)
         try:
-            process = await start(
-                AgentCommand(spec.id, launch.argv, spec.directory, environment, has_stdin=has_stdin)
-            )
+            process = await start(command)
         except AgentNotStarted as fault:
             evidence = Evidence(code=fault.code, printed=False, not_started=in_one_line(fault))
             return self._not_started(began_at, evidence)

@@ -75,9 +75,8 @@ class ReviewRun:
         survivors = tuple(f"{name} (pid {pid})" for pid, name in swept.survivors.items())
         if request is not None:
             is_timeout = request.ours is OurDoing.TIMEOUT
-            return ReviewResult(
-                Review(trouble=request.why, timed_out=True) if is_timeout else None, survivors
-            )
+            review = Review(trouble=request.why, timed_out=True) if is_timeout else None
+            return ReviewResult(review, survivors)
         out, err = (reader.tail.data().decode(errors="replace") for reader in (pump.out, pump.err))
         return ReviewResult(read_review(exit_code(process), out, err, cut=pump.out.tail.is_cut), survivors)
 
@@ -181,9 +180,8 @@ class AgentRunner:
         id_, keep = self._names(iteration, label)
         settings = self.context.settings
         argv, environment = ("/bin/sh", "-c", command), {**os.environ, **settings.environment}
-        run = ReviewRun(
-            AgentCommand(id_, argv, settings.directory, environment, has_stdin=False), keep, timeout_s
-        )
+        process = AgentCommand(id_, argv, settings.directory, environment, has_stdin=False)
+        run = ReviewRun(process, keep, timeout_s)
         with self._current(run):
             return await run.run()
 
@@ -253,9 +251,8 @@ class PromptBuilder:
     async def load(self) -> None:
         """Read the user's prompt. Raise ConfigFaults if it cannot be used."""
         settings = self._context.settings
-        self._own = await asyncio.to_thread(
-            read_prompt, settings.directory, settings.configuration.ralph.prompt_file
-        )
+        file = settings.configuration.ralph.prompt_file
+        self._own = await asyncio.to_thread(read_prompt, settings.directory, file)
 
     def _trouble(self) -> tuple[str, ...]:
         context = self._context

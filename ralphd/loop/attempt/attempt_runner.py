@@ -325,15 +325,11 @@ class AttemptRunner:
     def _repaired(self, before: BeforeAttempt, iteration: Iteration, answer: AgentAnswer) -> list[str]:
         settings, lines = self._context.settings, list[str]()
         label = f"{settings.name}/{settings.run_id or 'run'}-{iteration.number}-{iteration.attempt}"
-        if in_the_way(settings.directory) or has_locks(settings.directory):
+        directory, branch, ended_at = settings.directory, before.position.branch, answer.result.ended_at
+        if in_the_way(directory) or has_locks(directory):
             lines += repair(
-                settings.directory,
-                self._mode,
-                ended_at=answer.result.ended_at,
-                began_at=before.at,
-                label=label,
-                branch=before.position.branch,
+                directory, self._mode, ended_at=ended_at, began_at=before.at, label=label, branch=branch
             ).done
         if answer.finding.kind is FailureKind.AGENT_CRASH and before.uncommitted is not None:
-            lines.append(put_away(settings.directory, before.uncommitted, label, scratch=settings.home))
+            lines.append(put_away(directory, before.uncommitted, label, scratch=settings.home))
         return [line for line in lines if line]

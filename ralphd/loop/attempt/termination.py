@@ -99,8 +99,7 @@ class Termination:
         self.working()
 
     def _after_result(self) -> TerminationRequest:
-        grace = in_seconds(self._exit_grace_s)
-        why = f"it reported its result, but did not exit within {grace}"
+        why = f"it reported its result, but did not exit within {in_seconds(self._exit_grace_s)}"
         return TerminationRequest(OurDoing.AFTER_RESULT, why)
 
     async def wait(self, process: "AgentProcess") -> TerminationRequest | None:

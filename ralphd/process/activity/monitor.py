@@ -54,9 +54,7 @@ class StallMonitor:
         self._clock = clock
         self._observer: Observer | None = None
         now = clock.now()
-        self.watch: stall_detector.Watch = stall_detector.begun(
-            now, subject.began_at, self._last_output(), age_s=subject.age_s
-        )
+        self.watch = stall_detector.begun(now, subject.began_at, self._last_output(), age_s=subject.age_s)
         self._awake_s, self._asleep_s = clock.awake_s(), clock.asleep_s()
         self._probed_s = self._awake_s
         self._heard = subject.heard()

@@ -10,7 +10,7 @@ import struct
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from ralphd.core.explanation import Seen
 from ralphd.core.stall_detector import Changes, Window
 from ralphd.process import shim, tree
 from ralphd.process.activity.proc_stats import TICKS_PER_S, Identity, ProcStats, proc_stats_of, reaped_faults
+from ralphd.process.machine import boot_s
 from ralphd.process.rundir import RunRecord
 from ralphd.process.shim import read_bytes
 
@@ -119,9 +120,7 @@ def _octets(pid: int) -> int | None:
 
 
 def _of_family(family: int, wanted: frozenset[int], deadline: float) -> dict[int, int]:
-    with closing(
-        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG)
-    ) as link:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_SOCK_DIAG) as link:
         body = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
         head = _HEADER.pack(_HEADER.size + len(body), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
         link.sendto(head + body, (0, 0))
@@ -287,17 +286,15 @@ class Observer:
         holds for a call that sees no process at all: a tree that cannot be seen is not idle.
         """
         late, early = self._files.changes(), self._early
-        changes = Changes(
-            early.files + late.files, late.file or early.file, early.committed or late.committed
-        )
+        both = Changes(early.files + late.files, late.file or early.file, early.committed or late.committed)
         self._before, self._current = self._current, _snapshot(self._tree, self._current)
         current = self._current
         if self._before is None or not current.members:
-            self._early = changes
+            self._early = both
             self._before, self._current = None, current if current.members else None
             return Window(processes=len(current.members))
         self._early = Changes()
-        return window(self._before, current, changes)
+        return window(self._before, current, both)
 
     def processes(self) -> tuple[Seen, ...]:
         """Return the tree as the latest probe saw it, oldest first, MOST_REPORTED processes at most."""
@@ -306,11 +303,8 @@ class Observer:
             return ()
         usages = {} if before is None else _usages(before, current)
         elapsed_s = 0.0 if before is None else _elapsed_s(before, current)
-        oldest = sorted(current.members.values(), key=lambda stats: stats.identity.ticks)
-        return tuple(
-            _seen(stats, usages.get(stats.identity), current.ticks, elapsed_s)
-            for stats in oldest[:MOST_REPORTED]
-        )
+        oldest = sorted(current.members.values(), key=lambda stats: stats.identity.ticks)[:MOST_REPORTED]
+        return tuple(_seen(stats, usages.get(stats.identity), current.ticks, elapsed_s) for stats in oldest)
 
     def close(self) -> None:
         """Release what is held. Call ``look`` no more."""
@@ -319,12 +313,11 @@ class Observer:
 
 def _snapshot(looked_at: Tree, before: TreeSnapshot | None) -> TreeSnapshot:
     # The time first: what starts from now on is new next time.
-    at_s, ticks = time.monotonic(), int(tree.boot_s() * TICKS_PER_S)
+    at_s, ticks = time.monotonic(), int(boot_s() * TICKS_PER_S)
     pids = dict.fromkeys(looked_at.pids())
     # A process that was known and is still alive belongs to the tree, even if this walk missed it.
-    pids |= dict.fromkeys(
-        pid for pid, started in (before.members if before else ()) if tree.start_ticks(pid) == started
-    )
+    known = before.members if before else ()
+    pids |= dict.fromkeys(pid for pid, started in known if tree.start_ticks(pid) == started)
     wanted = [pid for pid in pids if pid != os.getpid()][:MOST_PROCESSES]
     members = {stats.identity: stats for pid in wanted if (stats := proc_stats_of(pid)) is not None}
     return TreeSnapshot(at_s, ticks, looked_at.orphan_faults(), members, _received([*members]))
@@ -348,12 +341,10 @@ def window(before: TreeSnapshot, current: TreeSnapshot, changes: Changes) -> Win
     elapsed_s = _elapsed_s(before, current)
     switches = [usage.switches for usage in usages if usage.switches is not None]
     moved = [usage.io_bytes for usage in usages if usage.io_bytes is not None]
-    received_bytes = None
-    if before.received is not None and current.received is not None:
+    received_bytes, known = None, before.received
+    if known is not None and current.received is not None:
         # A socket that was not there before has received all its bytes since.
-        received_bytes = sum(
-            max(count - before.received.get(inode, 0), 0) for inode, count in current.received.items()
-        )
+        received_bytes = sum(max(count - known.get(key, 0), 0) for key, count in current.received.items())
     return Window(
         elapsed_s=elapsed_s,
         processes=len(current.members),
@@ -432,7 +423,7 @@ def _usage(before: ProcStats, current: ProcStats, inherited: Iterable[ProcStats]
 
 def _seen(stats: ProcStats, usage: ProcUsage | None, ticks: int, elapsed_s: float) -> Seen:
     identity = stats.identity
-    command = tree.command_line(identity.pid)
+    command = shim.command_line(identity.pid)
     is_same = tree.start_ticks(identity.pid) == identity.ticks  # else it is another process's command
     return Seen(
         pid=identity.pid,

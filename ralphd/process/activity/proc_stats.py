@@ -47,16 +47,9 @@ def proc_stats_of(pid: int) -> ProcStats | None:
     if (stat := process_stat(pid)) is None:
         return None
     state, parent, ticks, name, fields = stat
-    return ProcStats(
-        identity=Identity(pid, ticks),
-        parent=parent,
-        state=state,
-        name=name,
-        cpu_ticks=sum(map(int, fields[11:15])),
-        reaped_faults=int(fields[8]),
-        io_bytes=_io_bytes(pid),
-        switches=_switches(pid),
-    )
+    cpu_ticks, faults = sum(map(int, fields[11:15])), int(fields[8])
+    identity, io_bytes, switches = Identity(pid, ticks), _io_bytes(pid), _switches(pid)
+    return ProcStats(identity, parent, state, name, cpu_ticks, faults, io_bytes, switches)
 
 
 def reaped_faults(pid: int) -> int:
@@ -108,9 +101,7 @@ def resources_of(leaders: Mapping[K, int]) -> dict[K, dict[str, Any]]:
         with suppress(psutil.Error):
             parents[process.pid] = process.ppid()
             children.setdefault(parents[process.pid], []).append(process)
-    return {
-        key: _used(psutil, parents[leader], children) for key, leader in leaders.items() if leader in parents
-    }
+    return {key: _used(psutil, parents[pid], children) for key, pid in leaders.items() if pid in parents}
 
 
 def _used(psutil: Any, shim: int, children: Mapping[int, list[Any]]) -> dict[str, Any]:

@@ -8,14 +8,14 @@ written a few system calls 25 times a second, 5 times once the run has ended.
 import logging
 import shutil
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.plain_files import append_whole
+from ralphd.plain_files import append_whole, status_of
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
@@ -35,11 +35,8 @@ class LogReader:
     As text, the run's output comes in whole blocks wherever nothing has to be left out or inserted.
     """
 
-    def __init__(
-        self, runs: Runs, start: Start, query: LogQuery, *, block_bytes: int, limit: Cursor | None = None
-    ) -> None:
-        self._runs, self._until, self._sieve = runs, query.until, records.Sieve(query)
-        self._query, self._block_bytes, self._limit = query, block_bytes, limit
+    def __init__(self, runs: Runs, start: Start, query: LogQuery, *, limit: Cursor | None = None) -> None:
+        self._runs, self._query, self._limit, self._sieve = runs, query, limit, records.Sieve(query)
         self._is_within_line = False
         self._gap = start.gap  # to be reported before anything else
         self._is_open = False  # until there is a run to read
@@ -49,8 +46,8 @@ class LogReader:
     def _open(self, cursor: Cursor) -> None:
         limit = self._limit if self._limit and self._limit.run_id == cursor.run_id else None
         self._files = self._runs.files(cursor.run_id)
-        self._segments = SegmentStream(self._files, cursor, limit, self._block_bytes)
-        self._regents = RegentStream(self._files, cursor.regent, limit, self._block_bytes)
+        self._segments = SegmentStream(self._files, cursor, limit)
+        self._regents = RegentStream(self._files, cursor.regent, limit)
         self._chunk: Chunk | None = None  # read, and not yet parsed
         self._log: list[LogLine] = []
         self._regent: list[LogLine] = []
@@ -64,7 +61,7 @@ class LogReader:
 
     def is_past(self) -> bool:
         """Return True once nothing that the query selects can come any more."""
-        return self._until is not None and time.time() > self._until + _LATE_S
+        return self._query.until is not None and time.time() > self._query.until + _LATE_S
 
     def is_between_runs(self) -> bool:
         """Return True if only a run that has not begun yet can add something."""
@@ -201,9 +198,8 @@ _BATCH_RECORDS: Final = 1000
 class RalphLog:
     """The log of one ralph: the runs below ``<state>/ralphs/NAME/runs`` (which need not exist yet)."""
 
-    def __init__(self, runs: Path, *, block_bytes: int = records.BLOCK_BYTES) -> None:
+    def __init__(self, runs: Path) -> None:
         self._path = runs
-        self._block_bytes = block_bytes
         self._newest: tuple[RunId, RunFiles] | None = None  # kept: a listing is good until it changes
 
     def last_output_at(self, run_id: RunId) -> Moment | None:
@@ -212,11 +208,8 @@ class RalphLog:
             self._newest = run_id, RunFiles(self._path / run_id)
         files = self._newest[1]
         for number in reversed(files.segments()):
-            try:
-                status = files.segment(number).stat()
-            except FileNotFoundError:
-                continue
-            if status.st_size:
+            status = status_of(files.segment(number))
+            if status and status.st_size:
                 return status.st_mtime
         return None
 
@@ -228,8 +221,7 @@ class RalphLog:
         Blocks while it reads: at most ``limit_bytes`` from the end of the log, usually much less; where that
         is not enough, the earliest lines are cut or missing.
         """
-        files = RunFiles(self._path / run_id)
-        return last_lines(files, count, stream=stream, limit_bytes=limit_bytes, block_bytes=self._block_bytes)
+        return last_lines(RunFiles(self._path / run_id), count, stream=stream, limit_bytes=limit_bytes)
 
     def read(self, query: LogQuery) -> Generator[Item, None, None]:
         """Yield what is there now and selected, oldest first. Blocks while it reads; memory is bounded."""
@@ -238,8 +230,8 @@ class RalphLog:
         if not ids:
             return
         limit = runs.files(ids[-1]).end(ids[-1])
-        start = next(filter(None, find_start(runs, query, self._block_bytes)))
-        reader = LogReader(runs, start, query, block_bytes=self._block_bytes, limit=limit)
+        start = next(filter(None, find_start(runs, query)))
+        reader = LogReader(runs, start, query, limit=limit)
         try:
             while (batch := reader.next()) is not None:
                 yield from batch
@@ -259,12 +251,12 @@ class RalphLog:
         import asyncio  # not loaded by a reader without a daemon
 
         runs = Runs(self._path)
-        search = find_start(runs, query, self._block_bytes)
+        search = find_start(runs, query)
         while (start := next(search)) is None:
             await asyncio.sleep(0)
             if stopping.is_set():
                 return
-        reader = LogReader(runs, start, query, block_bytes=self._block_bytes)
+        reader = LogReader(runs, start, query)
         last_at = time.monotonic()
         try:
             while not stopping.is_set():
@@ -304,9 +296,8 @@ def append_regent_line(run_directory: Path, at: Moment, text: str) -> None:
     try:
         append_whole(run_directory / REGENT_LOG, lines)
     except OSError as error:
-        logger.warning(
-            "a line in regent.log could not be written: %s", error, extra={"run": run_directory.name}
-        )
+        extra = {"run": run_directory.name}
+        logger.warning("a line in regent.log could not be written: %s", error, extra=extra)
 
 
 def _parts(line: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -315,9 +306,7 @@ def _parts(line: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield b"F" if begin == last else b"P", line[begin : begin + records.PART_BYTES]
 
 
-def prune(
-    every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, living: Collection[RunId]
-) -> None:
+def prune(every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, living: Container[RunId]) -> None:
     """Keep the newest ``keep_runs`` runs of each ralph, and the newest ``total_bytes`` of all output (F5).
 
     ``every`` holds the directory of runs of each ralph. Deletes the oldest first over all of them. Never

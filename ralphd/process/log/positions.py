@@ -4,6 +4,7 @@ The searches are generators that yield None after each block and the answer last
 gigabytes must not hold the event loop.
 """
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,11 +13,13 @@ from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.plain_files import open_plain
-from ralphd.process.log.records import BLOCK_BYTES, Chunk, Cursor, LogLine, LogQuery, Sieve, parse
+from ralphd.plain_files import open_plain, status_of
+from ralphd.process.log import records
+from ralphd.process.log.records import Chunk, Cursor, LogQuery, Sieve, parse
 from ralphd.process.log.segments import RunFiles, Runs, is_stale, size_of
 
 _MTIME_MARGIN_S = 1.0
+_END_BYTES: Final = records.BLOCK_BYTES
 LIMIT_BYTES: Final = 1 << 20
 """How much of a log ``last_lines`` reads by default."""
 
@@ -32,7 +35,7 @@ class Start:
 Search: TypeAlias = Iterator[Start | None]
 
 
-def find_start(runs: Runs, query: LogQuery, block_bytes: int) -> Search:
+def find_start(runs: Runs, query: LogQuery) -> Search:
     """Search where reading for ``query`` begins."""
     yield None
     ids = runs.ids()
@@ -48,7 +51,7 @@ def find_start(runs: Runs, query: LogQuery, block_bytes: int) -> Search:
     elif query.tail is not None:
         sieve = Sieve(query)
         whole_lines = query.whole_events and sieve.is_open
-        yield from _before_end(runs, query.tail, sieve, block_bytes, whole_lines=whole_lines)
+        yield from _before_end(runs, query.tail, sieve, whole_lines=whole_lines)
         yield oldest
     elif query.since is not None:
         yield from _at_time(runs, query.since)
@@ -73,10 +76,8 @@ def _at_time(runs: Runs, since: Moment) -> Search:
 
 
 def _is_newer(path: Path, since: Moment) -> bool:
-    try:
-        return path.stat().st_mtime >= since - _MTIME_MARGIN_S
-    except FileNotFoundError:
-        return False
+    status = status_of(path)
+    return status is not None and status.st_mtime >= since - _MTIME_MARGIN_S
 
 
 def _end(runs: Runs) -> Start:
@@ -87,7 +88,7 @@ def _end(runs: Runs) -> Start:
     return Start(Cursor(ids[-1], log.number, log.offset, regent.offset))
 
 
-def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int, *, whole_lines: bool) -> Search:
+def _before_end(runs: Runs, wanted: int, sieve: Sieve, *, whole_lines: bool) -> Search:
     """Search the position that ``wanted`` records follow, or whole lines; no answer if there are fewer.
 
     Holds two blocks at a time, however many records are wanted.
@@ -100,7 +101,7 @@ def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int, *, whol
         log, regent = _backwards(runs, run_id, superseded=run_id != ids[-1])
         while True:
             for side in (log, regent):
-                while not side.pending and side.refill(sieve, block_bytes):
+                while not side.pending and side.refill(sieve):
                     yield None
             if not (log.pending or regent.pending):
                 break
@@ -109,19 +110,19 @@ def _before_end(runs: Runs, wanted: int, sieve: Sieve, block_bytes: int, *, whol
             here = Start(Cursor(run_id, log.number, log.offset, regent.offset))
             _, last.number, last.offset, is_part = last.pending.pop()
             wanted -= not (whole_lines and is_part)
-            if whole_lines and wanted < 0:  # the end of the line before those that are wanted
-                yield here
-                return
-            if not (whole_lines or wanted):
-                yield Start(Cursor(run_id, log.number, log.offset, regent.offset))
+            if wanted == (-1 if whole_lines else 0):  # of lines: the end of the one before those wanted
+                yield here if whole_lines else Start(Cursor(run_id, log.number, log.offset, regent.offset))
                 return
 
 
 def _backwards(runs: Runs, run_id: RunId, *, superseded: bool) -> tuple["_Backwards", "_Backwards"]:
     files = runs.files(run_id)
     over = superseded or files.has_ended()
-    log = [(number, files.segment(number)) for number in files.segments()]
-    return _Backwards(log, over=over), _Backwards([(1, files.regent_log)], over=superseded)
+    return _Backwards(_segments(files), over=over), _Backwards([(1, files.regent_log)], over=superseded)
+
+
+def _segments(files: RunFiles) -> list[tuple[int, Path]]:
+    return [(number, files.segment(number)) for number in files.segments()]
 
 
 class _Backwards:
@@ -133,37 +134,40 @@ class _Backwards:
 
     def __init__(self, files: list[tuple[int, Path]], *, over: bool) -> None:
         self.pending: list[tuple[str, int, int, bool]] = []
-        self._rest = files
-        self._path = Path()
-        self._file = self._left = 0
-        self.number = files[-1][0] if files else 1
-        self.offset = _end_of_lines(files[-1][1], over=over) if files else 0
-        if files:
-            self._open_last()
-            self._left = self.offset
+        self.number, self.offset = (files[-1][0], _end_of_lines(files[-1][1], over=over)) if files else (1, 0)
+        self._blocks = _blocks_backwards(files, self.offset)
 
-    def refill(self, sieve: Sieve, block_bytes: int) -> bool:
+    def refill(self, sieve: Sieve) -> bool:
         """Search the block before; False when there is none."""
-        if not self._left:
-            if not self._rest:
-                return False
-            self._open_last()
-            return True
-        chunk = _block_before(self._path, self._left, block_bytes)
-        self._left = chunk.start
+        if (block := next(self._blocks, None)) is None:
+            return False
+        number, chunk = block
         begin, latest = chunk.start, ""
         for line in parse(chunk):
             latest = max(latest, line.at)
             if line.at and sieve.passes(line):
-                self.pending.append((line.at, self._file, begin, line.partial))
+                self.pending.append((line.at, number, begin, line.partial))
             begin = line.end
         if latest and latest < sieve.since:
-            self._left, self._rest = 0, []
+            self._blocks = iter(())
         return True
 
-    def _open_last(self) -> None:
-        self._file, self._path = self._rest.pop()
-        self._left = size_of(self._path)
+
+def _blocks_backwards(
+    files: list[tuple[int, Path]], end: int | None = None, left: float = math.inf
+) -> Iterator[tuple[int, Chunk]]:
+    """Yield blocks with the numbers of their files, the last first, up to ``left`` bytes and not cut short.
+
+    ``end`` is where the last file ends, if that is not its size.
+    """
+    for number, path in reversed(files):
+        end = size_of(path) if end is None else end
+        while end > 0 and left > 0:
+            chunk = _block_before(path, end)
+            left -= end - chunk.start
+            end = chunk.start
+            yield number, chunk
+        end = None
 
 
 def _end_of_lines(path: Path, *, over: bool) -> int:
@@ -171,7 +175,7 @@ def _end_of_lines(path: Path, *, over: bool) -> int:
     try:
         with open_plain(path) as file:
             status = os.fstat(file.fileno())
-            begin = max(0, status.st_size - BLOCK_BYTES)
+            begin = max(0, status.st_size - _END_BYTES)
             data = os.pread(file.fileno(), status.st_size - begin, begin)
     except FileNotFoundError:
         return 0
@@ -179,9 +183,9 @@ def _end_of_lines(path: Path, *, over: bool) -> int:
     return begin + (len(data) if over or is_stale(status) else whole)
 
 
-def _block_before(path: Path, end: int, block_bytes: int) -> Chunk:
+def _block_before(path: Path, end: int) -> Chunk:
     """Return the lines that begin in the block that ends at ``end``; empty if none does."""
-    start = max(0, end - block_bytes)
+    start = max(0, end - records.BLOCK_BYTES)
     try:
         with open_plain(path) as file:
             data = os.pread(file.fileno(), end - start, start)
@@ -195,9 +199,7 @@ def _block_before(path: Path, end: int, block_bytes: int) -> Chunk:
     return Chunk(data[begin:], start + begin)
 
 
-def last_lines(
-    files: RunFiles, count: int, *, stream: str | None, limit_bytes: int, block_bytes: int
-) -> list[str]:
+def last_lines(files: RunFiles, count: int, *, stream: str | None, limit_bytes: int) -> list[str]:
     """Return the last ``count`` lines of ``stream`` (None: of both), oldest first, without newlines.
 
     Joins the parts of a long line; a line without its end counts as one. Reads backwards, so the price does
@@ -206,7 +208,8 @@ def last_lines(
     """
     lines: list[list[bytes]] = []  # the last line first, of each line the last part first
     growing: dict[str, list[bytes]] = {}  # per stream the line whose earlier parts may still come
-    for line in _lines_backwards(files, limit_bytes, block_bytes):
+    blocks = _blocks_backwards(_segments(files), left=limit_bytes)
+    for line in (line for _, chunk in blocks for line in reversed(parse(chunk))):
         if not line.at or stream not in (None, line.stream):
             continue
         parts = growing.get(line.stream)
@@ -220,17 +223,3 @@ def last_lines(
         if not growing:
             break
     return [b"".join(reversed(parts)).decode(errors="replace") for parts in reversed(lines)]
-
-
-def _lines_backwards(files: RunFiles, limit_bytes: int, block_bytes: int) -> Iterator[LogLine]:
-    left = limit_bytes
-    for number in reversed(files.segments()):
-        path = files.segment(number)
-        end = size_of(path)
-        while end > 0:
-            if left <= 0:
-                return
-            chunk = _block_before(path, end, block_bytes)
-            left -= end - chunk.start
-            end = chunk.start
-            yield from reversed(parse(chunk))

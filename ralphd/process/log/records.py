@@ -23,10 +23,9 @@ EVENT_HEAD: Final = b'{"'
 
 _HEAD_BYTES: Final = len("2026-11-21T20:00:00.000000000Z stdout F ")
 _AT_BYTES: Final = len("2026-11-21T20:00:00.000000000Z")
-_LINE: Final = re.compile(
-    rb"(?:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr|regent) ([FP]) (.*)|(.*))\n"
-)
-_TEXT_HEAD: Final = re.compile(rb"\n\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z std(?:out|err) F ")
+_AT: Final = rb"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z"
+_LINE: Final = re.compile(rb"(?:(%b) (stdout|stderr|regent) ([FP]) (.*)|(.*))\n" % _AT)
+_TEXT_HEAD: Final = re.compile(rb"\n%b std(?:out|err) F " % _AT)
 _STREAMS: Final = {b"stdout": "stdout", b"stderr": "stderr", b"regent": "regent"}
 _RUN_ID: Final = re.compile(r"r([0-9]{6,12})-[0-9a-f]{8}")
 _CURSOR: Final = re.compile(r"([^:]{1,32}):([1-9][0-9]{0,8}):([0-9]{1,18}):([0-9]{1,18})", re.ASCII)

@@ -14,7 +14,6 @@
 #   touched for ``_STALE_S`` (a daemon died within a line, or the disk was full).
 # - Deleted segments, truncated files and damage become a ``Hole``; the reader reports it and continues.
 
-import json
 import os
 import re
 import time
@@ -23,7 +22,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
-from ralphd.plain_files import MAX_PEEK_BYTES, open_plain, read_plain
+from ralphd.plain_files import open_plain, peek, status_of
+from ralphd.process.log import records
 from ralphd.process.log.records import Chunk, Cursor, run_number
 
 REGENT_LOG: Final = "regent.log"
@@ -143,10 +143,7 @@ def _order(run_id: RunId) -> tuple[int, str]:
 
 def size_of(path: Path) -> int:
     """Return the size in bytes; 0 for a missing file."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
+    return status.st_size if (status := status_of(path)) else 0
 
 
 def is_stale(status: os.stat_result) -> bool:
@@ -157,15 +154,14 @@ def is_stale(status: os.stat_result) -> bool:
 class _LineStream:
     """What both streams share: ``offset``, the next byte to read, and how the bytes there become lines."""
 
-    def __init__(self, files: RunFiles, offset: int, limit: Cursor | None, block_bytes: int) -> None:
-        self.offset = offset
-        self._files, self._limit, self._block_bytes = files, limit, block_bytes
+    def __init__(self, files: RunFiles, offset: int, limit: Cursor | None) -> None:
+        self.offset, self._files, self._limit = offset, files, limit
 
     def _lines_in(self, data: bytes, fd: int, *, over: bool) -> Piece:
         """Return the whole lines at the beginning of ``data`` and move ``offset`` behind them."""
         if end := data.rfind(b"\n") + 1:
             piece = Chunk(data[:end], self.offset)
-        elif len(data) >= self._block_bytes:
+        elif len(data) >= records.BLOCK_BYTES:
             self.offset += len(data)
             return Hole(f"{len(data)} bytes here are no log record")
         else:
@@ -181,8 +177,8 @@ class _LineStream:
 class SegmentStream(_LineStream):
     """A run's segments as one stream, from ``start`` to ``limit`` or on and on. Holds one descriptor."""
 
-    def __init__(self, files: RunFiles, start: Cursor, limit: Cursor | None, block_bytes: int) -> None:
-        super().__init__(files, start.offset, limit, block_bytes)
+    def __init__(self, files: RunFiles, start: Cursor, limit: Cursor | None) -> None:
+        super().__init__(files, start.offset, limit)
         self.segment = start.segment
         self._fd = -1
         self._reported_loss = False
@@ -202,7 +198,7 @@ class SegmentStream(_LineStream):
             except FileNotFoundError:
                 return self._skip_missing()
         later = self._later_segment()  # asked before the read, see above
-        length = self._block_bytes
+        length = records.BLOCK_BYTES
         if self._limit and self._limit.segment == self.segment:
             length = min(length, max(self._limit.offset - self.offset, 0))
         if data := os.pread(self._fd, length, self.offset):
@@ -254,11 +250,7 @@ def _pruned(first: int, last: int) -> Hole:
 
 
 def _bytes_printed(run: Path) -> int:
-    try:
-        record = json.loads(read_plain(run / "exit.json", MAX_PEEK_BYTES))
-    except (OSError, ValueError):
-        return 0
-    printed = record.get("log_bytes") if isinstance(record, dict) else 0
+    printed = (peek(run / "exit.json") or {}).get("log_bytes")
     return printed if isinstance(printed, int) else 0
 
 
@@ -279,7 +271,7 @@ class RegentStream(_LineStream):
             return None
         try:
             with open_plain(self._files.regent_log) as file:
-                data = os.pread(file.fileno(), min(self._block_bytes, end - self.offset), self.offset)
+                data = os.pread(file.fileno(), min(records.BLOCK_BYTES, end - self.offset), self.offset)
                 return self._lines_in(data, file.fileno(), over=over)
         except FileNotFoundError:
             return None

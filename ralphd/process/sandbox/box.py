@@ -119,8 +119,7 @@ def share_socket(socket: Path) -> Path:
     link = socket.parent / "box" / socket.name
     link.parent.mkdir(mode=0o700, exist_ok=True)
     if not (link.exists() and link.samefile(socket)):
-        with suppress(FileNotFoundError):
-            link.unlink()
+        link.unlink(missing_ok=True)
         link.hardlink_to(socket)
     return link
 

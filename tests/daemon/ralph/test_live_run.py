@@ -13,7 +13,7 @@ from ralphd.core.supervision.events import Event, FellSilent
 from ralphd.core.supervision.model import Policy, RunId, RunReports, Wait
 from ralphd.core.time import Moment
 from ralphd.daemon.ralph.live_run import LiveRun
-from ralphd.process import tree
+from ralphd.process import shim, tree
 from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import Clock
 from ralphd.process.rundir import RunDirectory, RunRecord
@@ -62,7 +62,7 @@ class Scene:
         self.said = RunReports()
         me = os.getpid()
         ticks = tree.start_ticks(me) or 0
-        record = RunRecord(RUN, me, ticks, me, ticks, tree.boot_id(), "subreaper", None, NOON)
+        record = RunRecord(RUN, me, ticks, me, ticks, shim.boot_id(), "subreaper", None, NOON)
         run = place / "runs" / RUN
         run.mkdir(parents=True)
         account: Any = SimpleNamespace(

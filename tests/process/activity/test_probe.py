@@ -10,7 +10,7 @@ import pytest
 
 from ralphd.core.stall_detector import SilenceLimits, Window, signs
 from ralphd.git.worktree_scan import WorkTree
-from ralphd.process import tree
+from ralphd.process import shim
 from ralphd.process.activity.probe import Observer, RunTree
 from tests.helpers import eventually, is_alive
 from tests.players import player
@@ -109,8 +109,8 @@ async def test_an_orphan_that_came_and_went_is_seen_by_the_shim_that_reaped_it(s
         observer.look()
         await run.do("orphan")
         assert run.run.record is not None
-        shim = run.run.record.shim_pid
-        await eventually(lambda: len(tree.descendants(shim)) == 1, what="the orphan's end")
+        shim_pid = run.run.record.shim_pid
+        await eventually(lambda: len(list(shim.below(shim_pid))) == 1, what="the orphan's end")
         window = observer.look()
 
     assert window.new_processes >= 1
@@ -146,7 +146,7 @@ async def test_what_a_reaped_child_had_done_before_is_not_counted_again(
 async def test_what_is_received_by_recv_is_told_by_the_sockets_and_by_nothing_else(stage: Stage) -> None:
     run = await stage.spawn(player("watch_receiver", 60, 0.02, "begun"))
     observer = observer_of(run)
-    await eventually(lambda: len(tree.descendants(run.record.shim_pid if run.record else 0)) == 2)
+    await eventually(lambda: len(list(shim.below(run.record.shim_pid if run.record else 0))) == 2)
     await look_until(observer, "received_bytes")
     window = await look_until(observer, "received_bytes")
 

@@ -14,6 +14,7 @@ from tests.process.log.written_logs import (
     cursor_of,
     end_run,
     gaps,
+    in_blocks,
     line,
     plain,
     read,
@@ -155,11 +156,11 @@ def test_plain_text_holds_the_same_bytes_as_the_records(
     block: int,
 ) -> None:
     written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
-    log = RalphLog(written.runs, block_bytes=block)
 
-    assert shown(list(log.read(LogQuery(as_text=True)))) == b"".join(
-        text + b"\n" for _, text in written.expected
-    )
+    with in_blocks(block):
+        items = list(RalphLog(written.runs).read(LogQuery(as_text=True)))
+
+    assert shown(items) == b"".join(text + b"\n" for _, text in written.expected)
 
 
 @given(st.binary(max_size=3000), st.binary(max_size=300))
@@ -173,9 +174,10 @@ def test_no_bytes_whatever_break_a_reader(
     write_regent(run, regent)
     end_run(run)
 
-    items = list(RalphLog(runs, block_bytes=128).read(LogQuery()))
-    assert shown(list(RalphLog(runs, block_bytes=128).read(LogQuery(as_text=True)))) == shown(items)
-    assert len(list(RalphLog(runs, block_bytes=128).read(LogQuery(tail=5, grep="x")))) <= 5
+    with in_blocks(128):
+        items = list(RalphLog(runs).read(LogQuery()))
+        assert shown(list(RalphLog(runs).read(LogQuery(as_text=True)))) == shown(items)
+        assert len(list(RalphLog(runs).read(LogQuery(tail=5, grep="x")))) <= 5
 
 
 def test_plain_text_comes_in_whole_blocks(tmp_path: Path) -> None:
@@ -324,13 +326,14 @@ def test_reading_ends_where_the_log_ended_when_it_began(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     cut = line(b"cut while it was written")
     write(run, 1, line(b"x" * 50) * 5 + cut[:-9])
-    reading = RalphLog(tmp_path, block_bytes=128).read(LogQuery())
+    reading = RalphLog(tmp_path).read(LogQuery())
 
-    items = [next(reading)]
-    write(run, 1, cut[-9:] + line(b"later"))
-    write(run, 2, line(b"in another segment"))
-    end_run(run)
-    write(run_directory(tmp_path, 2), 1, line(b"in another run"))
-    items += list(reading)
+    with in_blocks(128):
+        items = [next(reading)]
+        write(run, 1, cut[-9:] + line(b"later"))
+        write(run, 2, line(b"in another segment"))
+        end_run(run)
+        write(run_directory(tmp_path, 2), 1, line(b"in another run"))
+        items += list(reading)
 
     assert texts(items) == [b"x" * 50] * 5

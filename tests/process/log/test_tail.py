@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.process.log.log import RalphLog
-from tests.process.log.written_logs import line, run_directory, run_id, write
+from tests.process.log.written_logs import in_blocks, line, run_directory, run_id, write
 
 SMALL_BLOCK = 256
 PART = st.text("abc é→", max_size=6).map(str.encode)
@@ -20,8 +20,8 @@ def last(
     run: Path, count: int, *, stream: str | None = "stdout", block: int = SMALL_BLOCK, limit: int = 1 << 20
 ) -> list[str]:
     """The last lines of a run, read in small blocks."""
-    log = RalphLog(run.parent, block_bytes=block)
-    return log.last_lines(run_id(run), count, stream=stream, limit_bytes=limit)
+    with in_blocks(block):
+        return RalphLog(run.parent).last_lines(run_id(run), count, stream=stream, limit_bytes=limit)
 
 
 def test_the_last_lines_of_stdout_come_in_their_order(tmp_path: Path) -> None:

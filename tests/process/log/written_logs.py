@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
+from unittest import mock
 
 from ralphd.core.supervision.model import RunId
+from ralphd.process.log import records
 from ralphd.process.log.log import RalphLog
 from ralphd.process.log.records import Cursor, Gap, Item, LogQuery, LogRecord, LogText
 from tests.helpers import eventually
@@ -81,9 +84,15 @@ def shown(items: Sequence[LogText | LogRecord | Gap]) -> bytes:
     return out
 
 
+def in_blocks(size: int) -> AbstractContextManager[object]:
+    """Read so many bytes at once."""
+    return mock.patch.object(records, "BLOCK_BYTES", size)
+
+
 def read(runs: Path, query: LogQuery | None = None, *, block_bytes: int = 65536) -> list[LogRecord | Gap]:
     """All that is there now."""
-    items = RalphLog(runs, block_bytes=block_bytes).read(query or LogQuery())
+    with in_blocks(block_bytes):
+        items = list(RalphLog(runs).read(query or LogQuery()))
     return [item for item in items if not isinstance(item, LogText)]
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.process import shim, tree
+from ralphd.process import shim
 from ralphd.process.sandbox.box import Box, resolved, share_socket, why_unavailable, wrapper
 from ralphd.process.spawn import Run
 from tests.helpers import eventually, is_alive
@@ -133,11 +133,11 @@ async def test_its_processes_are_found_from_outside_and_none_survives(stage: Sta
     record = run.record
     assert record is not None
     pids = await eventually(
-        lambda: [pid for pid in tree.descendants(record.shim_pid) if b"sleep" in shim.arguments(pid)[:6]],
+        lambda: [pid for pid in shim.below(record.shim_pid) if b"sleep" in shim.arguments(pid)[:6]],
         what="three processes",
     )
     found = await eventually(
-        lambda: [pid for pid in tree.descendants(record.shim_pid) if shim.arguments(pid)[:6] == b"sleep\0"],
+        lambda: [pid for pid in shim.below(record.shim_pid) if shim.arguments(pid)[:6] == b"sleep\0"],
         what="the processes",
     )
     assert pids and set(found) <= set(shim.carriers(record.run_id))
