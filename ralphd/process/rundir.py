@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
@@ -170,12 +170,16 @@ class RunDirectory:
         return max(written, default=0.0) or _modified_at(self.path / "intent.json") or time.time()
 
 
+_MOST_RUNS: Final = 10**11
+
+
 def next_run_directory(runs: Path) -> RunDirectory:
     """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
     from ralphd.process.log.records import run_number  # not loaded by loops, which start no run
 
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    number = 1 + max((run_number(entry.name) or 0 for entry in os.scandir(runs)), default=0)
+    numbers = (run_number(entry.name) or 0 for entry in os.scandir(runs))
+    number = 1 + max((each for each in numbers if each < _MOST_RUNS), default=0)  # a run may write here
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
     path.mkdir(mode=0o700)
     return RunDirectory(path)

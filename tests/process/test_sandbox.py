@@ -138,6 +138,7 @@ async def test_an_agent_cannot_signal_the_loop_and_the_loop_ends_the_agent(
         for pipe in (agent.pipes.stdout, agent.pipes.stderr):
             os.close(pipe)
         agent.close()
+        shim.prctl(shim.PR_SET_CHILD_SUBREAPER, 0)  # else orphans of later tests are ours
     assert not is_alive(agent.pid)
     assert not swept.survivors
 

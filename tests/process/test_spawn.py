@@ -341,6 +341,12 @@ def test_run_directories_are_numbered_by_age_and_never_the_same(tmp_path: Path) 
     )
 
 
+def test_a_run_cannot_use_up_the_numbers(tmp_path: Path) -> None:
+    (tmp_path / "r999999999999-00000000").mkdir()
+    (tmp_path / "r12-strange").mkdir()
+    assert next_run_directory(tmp_path).run_id.startswith("r000001-")
+
+
 def test_a_directory_is_locked_once_and_the_holder_is_named(tmp_path: Path) -> None:
     lock = DirectoryLock.acquire(tmp_path)
 

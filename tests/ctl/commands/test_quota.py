@@ -15,7 +15,7 @@ WINDOW = {"name": "five_hour", "limit": "5-hour limit", "used": 0.72, "resets_at
 
 
 def account(name: str, state: str = "open", **more: Any) -> dict[str, Any]:
-    known = {
+    known: dict[str, Any] = {
         "account": name, "agent": "claude", "state": state, "until": None, "limit": None, "source": None,
         "guessed": False, "probing": None, "reserved": None, "windows": [], "working": [], "waiting": [],
         "slots": 0, "keep_free": 0.0,
