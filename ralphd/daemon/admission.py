@@ -99,11 +99,14 @@ class Admission:
         account.redefine(renewal.definition)
         account.notes = list(notes)
 
-    async def begin(self, regent: Regent, resume: bool | None) -> None:
-        """Start a ralph. ``resume`` False: its checkpoint is put aside, and restored if the start fails."""
+    async def begin(self, regent: Regent, resume: bool | None, *, continues: bool = False) -> None:
+        """Start a ralph. ``resume`` False: its checkpoint is put aside, and restored if the start fails.
+
+        ``continues``: as in ``StartRequested``.
+        """
         await asyncio.to_thread(self._foretell, regent.account)
         async with _checkpoint_settled(regent.account, resume=resume):
-            await regent.request(StartRequested(self._services.clock.now()))
+            await regent.request(StartRequested(self._services.clock.now(), continues))
 
     def _foretell(self, account: RalphRecord) -> None:
         """Note what the open tasks are likely to take, if enough tasks were finished before (Q7)."""

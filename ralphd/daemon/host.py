@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from ralphd import __version__
@@ -80,7 +81,7 @@ class Host:
         self._users = UserConfiguration(services)
         self.callers = Callers(self._roster, services, self._users)
         self.webhooks = DaemonsWebhooks(services, events, self._users, self._roster, courier, sender.nudge)
-        self.landing = LandingQueues(self._roster, services, self.send, self.start)
+        self.landing = LandingQueues(self._roster, services, self.send, partial(self.start, continues=True))
         services.landing_of = self.landing.of
         self._quota = QuotaWatch(services)
         self._started_at = services.clock.now()
@@ -283,11 +284,13 @@ class Host:
         return [regent.view_bytes() for regent in await self.trees.start(order)]
 
     async def start(
-        self, name: str, flags: Mapping[str, Any] | None = None, *, resume: bool | None = None
-    ) -> bytes:
+        self, name: str, flags: Mapping[str, Any] | None = None, *, resume: bool | None = None,
+        continues: bool = False,
+    ) -> bytes:  # fmt: skip
         """Start a known ralph again. Raises UnknownRalph, CommandNotStartable, DirectoryBusy, AlreadyRunning.
 
-        ``resume`` False: the built-in loop begins from the start, its checkpoint put aside.
+        ``resume`` False: the built-in loop begins from the start, its checkpoint put aside. ``continues``: as
+        in ``StartRequested``.
         """
         regent = self._changeable(name)
         if flags or resume is False:
@@ -296,7 +299,7 @@ class Host:
             await self.trees.restore(name)
             await self._admission.pin(regent, flags or {})
             await self.trees.prepare(regent)
-        await self._admission.begin(regent, resume)
+        await self._admission.begin(regent, resume, continues=continues)
         return regent.view_bytes()
 
     async def reload_ralph(self, name: str) -> tuple[bytes, tuple[config.Difference, ...], str]:

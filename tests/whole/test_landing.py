@@ -255,6 +255,7 @@ def test_a_ralph_that_is_done_lands_by_itself_once_it_is_green(daemon: Daemon) -
         {"do": "task", "files": {"broken": "yes\n"}},
         {"do": "claim", "runs": "git rm -q broken && git commit -qm fixed", "says": "fixed"},
     ]
+    steps = [{**step, "cost_usd": 0.25} for step in steps]
     programs = agents.install(daemon.root / "bin", ["claude"])
     agents.write_script(script, steps)
     environment = {"HOME": str(daemon.home), **agents.environment(programs, script)}
@@ -265,6 +266,8 @@ def test_a_ralph_that_is_done_lands_by_itself_once_it_is_green(daemon: Daemon) -
     assert ends[2]["state"] == "landed", ends
     assert len(agents.calls(script)) == 2
     assert "Landing 1: ralph/auto does not land on main" in agents.calls(script)[1].prompt
+    known = dict(daemon.ask("GET", "/v1/ralphs/auto"))
+    assert (known["iteration"], known["total_cost_usd"]) == (2, 0.5)  # one budget for both starts
     assert (yard.main / "fix_plan.md").read_text() == "- [x] one\n"
     assert not (yard.main / "broken").exists()
 

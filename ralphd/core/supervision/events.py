@@ -23,8 +23,11 @@ class RunFact(Fact):
     run_id: RunId
 
 
+@dataclass(frozen=True, slots=True)
 class StartRequested(Fact):
-    """Someone wants the ralph to run."""
+    """Someone wants the ralph to run. ``continues``: ralphd does, within the limits of the last start."""
+
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,16 +38,20 @@ def why_not(current: Supervision, event: Event) -> str | None:
             return None
 
 
-def start(current: Supervision, at: Moment) -> Step:
-    """Start a settled ralph afresh, resume a paused one, follow an ending run with another."""
+def start(current: Supervision, at: Moment, *, continues: bool) -> Step:
+    """Start a settled ralph afresh, resume a paused one, follow an ending run with another.
+
+    With ``continues`` costs, iterations and time count on toward their limits.
+    """
     wanted = replace(current, goal=Goal.RUNNING)
+    tally = current.tally if continues else model.Tally(began_at=at)
     match current.state:
         case model.Idle() | model.Stopped() | model.Failed() | model.Done():
-            return transitions.spawn(replace(wanted, tally=model.Tally(began_at=at)), before=current.state)
+            return transitions.spawn(replace(wanted, tally=tally), before=current.state)
         case model.Paused():
             return resume(current)
         case model.Pausing() | model.Stopping():
-            fresh = replace(wanted, tally=model.Tally(began_at=at))
+            fresh = replace(wanted, tally=tally)
             return fresh.enter(transitions.ending(current.state, again=True))
         case model.Starting():
             return wanted.enter(replace(current.state, kill=False))

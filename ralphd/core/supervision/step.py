@@ -20,7 +20,7 @@ def step(current: Supervision, event: events.Event, policy: Policy) -> Step:
         return Step(current, refusal=refusal)
     match event:
         case events.StartRequested():
-            return requests.start(current, event.at)
+            return requests.start(current, event.at, continues=event.continues)
         case events.StopRequested():
             return requests.stop(replace(current, goal=Goal.STOPPED), event.at, policy, kill=event.now)
         case events.PauseRequested():

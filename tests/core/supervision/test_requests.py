@@ -201,6 +201,14 @@ def test_a_run_that_completes_as_its_schedule_ends_is_done() -> None:
     assert step(wanted_again, RunEnded(ended(code=0)), POLICY).supervision.state == Stopped()
 
 
+@pytest.mark.parametrize("state", [Done(), Stopped()])
+def test_a_start_by_ralphd_itself_spends_what_is_left(state: State) -> None:
+    spent = replace(ralph(state), tally=Tally(cost_usd=9.0, began_at=NOW - 60))
+    again = step(spent, StartRequested(NOW, continues=True), POLICY).supervision
+    assert (again.tally.cost_usd, again.tally.began_at) == (9.0, NOW - 60)
+    assert step(spent, StartRequested(NOW), POLICY).supervision.tally == Tally(began_at=NOW)
+
+
 def test_a_refused_request_changes_nothing_and_says_why() -> None:
     idle = ralph(Idle())
 
