@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.text import plain, plain_lines
@@ -129,22 +129,10 @@ class FinalEvent:
     body: str = ""
 
 
-AgentEvent: TypeAlias = (
-    Started
-    | Alive
-    | AgentText
-    | ToolUse
-    | Empty
-    | RetryingItself
-    | Limited
-    | WindowUsed
-    | Spent
-    | Warned
-    | FinalEvent
-)
+_Progress: TypeAlias = Started | AgentText | ToolUse | Spent | FinalEvent
+AgentEvent: TypeAlias = _Progress | Alive | Empty | RetryingItself | Limited | WindowUsed | Warned
 
-
-PROGRESS: Final = (Started, AgentText, ToolUse, Spent, FinalEvent)
+PROGRESS: Final = get_args(_Progress)
 
 RETRY_PATIENCE_S: Final = 300.0
 """How long an agent's own retries, with nothing in between, are a sign of life; at least the timeout."""

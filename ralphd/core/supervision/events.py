@@ -229,31 +229,13 @@ class Woke(Fact):
     is_free: bool = False
 
 
+Request: TypeAlias = (
+    StartRequested | StopRequested | PauseRequested | ResumeRequested | RestartRequested | SkipWaitRequested
+)
+"""What a person asks for."""
+_OfDaemon: TypeAlias = DaemonStopping | DaemonStarted | Woke
+_OfRun: TypeAlias = Spawned | SpawnFailed | SpawnPostponed | RunEnded | Reported | FellSilent | Overran
+_OfWork: TypeAlias = GateRunBegan | BaselineTested | VerdictReached | CommitsRestored | Committed | CostSeen
 Event: TypeAlias = (
-    StartRequested
-    | StopRequested
-    | PauseRequested
-    | ResumeRequested
-    | RestartRequested
-    | SkipWaitRequested
-    | DaemonStopping
-    | DaemonStarted
-    | Spawned
-    | SpawnFailed
-    | SpawnPostponed
-    | RunEnded
-    | Reported
-    | GateRunBegan
-    | BaselineTested
-    | LeftBehind
-    | HistoryRewritten
-    | VerdictReached
-    | CommitsRestored
-    | FellSilent
-    | Overran
-    | Committed
-    | CostSeen
-    | ScheduleEnded
-    | GraceOver
-    | Woke
+    Request | _OfDaemon | _OfRun | _OfWork | LeftBehind | HistoryRewritten | ScheduleEnded | GraceOver
 )

@@ -6,7 +6,7 @@ A report is acted upon once. The reply is kept by the report's id, and given aga
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ralphd.core.failures.kinds import hint, kind_of, meaning
 from ralphd.core.supervision import model
@@ -16,6 +16,11 @@ from ralphd.core.time import Moment, rfc3339
 # The reports that a run can send (G1, H6, C3).
 
 NO_REASON = "waiting"
+_ATTEMPT_KEYS: Final = (
+    *("iteration", "task", "attempt", "phase", "agent", "outcome", "failure_kind", "category", "hint"),
+    *("rule", "why", "code", "cost_usd", "cost_source", "tokens_in", "tokens_out", "model", "session"),
+    *("duration_s", "reset_at", "commits", "next"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +87,14 @@ class AttemptFinished:
     def data(self) -> Mapping[str, Any]:
         """Return what history and events keep of it, by their names; an unknown cost is None."""
         kind = kind_of(self.kind)
-        return {
-            "iteration": self.iteration,
+        return {name: getattr(self, name, None) for name in _ATTEMPT_KEYS} | {
             "task": task_data(self.task),
-            "attempt": self.attempt,
-            "phase": self.phase,
-            "agent": self.agent,
-            "outcome": self.outcome,
             "failure_kind": self.kind,
             "category": None if kind is None else meaning(kind).category.value,
             "hint": None if kind is None else hint(kind, reset_known=self.reset_at is not None).value,
-            "rule": self.rule,
-            "why": self.why,
-            "code": self.code,
             "cost_usd": None if self.cost_source is CostSource.UNKNOWN else self.cost_usd,
             "cost_source": None if self.cost_source is None else self.cost_source.value,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "model": self.model,
-            "session": self.session,
-            "duration_s": self.duration_s,
             "reset_at": None if self.reset_at is None else rfc3339(self.reset_at),
-            "commits": self.commits,
-            "next": self.next,
         }
 
 
@@ -172,17 +162,9 @@ class Heartbeat:
     """The run lives. After the first one it stalls without them (H6)."""
 
 
+_OfWork: TypeAlias = IterationStarted | AttemptFinished | IterationFinished | Cost
 Report: TypeAlias = (
-    Hello
-    | IterationStarted
-    | AttemptFinished
-    | IterationFinished
-    | WaitingUntil
-    | Cost
-    | AgentExhausted
-    | AgentReturned
-    | model.LastWord
-    | Heartbeat
+    Hello | _OfWork | WaitingUntil | AgentExhausted | AgentReturned | model.LastWord | Heartbeat
 )
 
 
