@@ -10,16 +10,8 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from ralphd.core.gate.verdict import (
-    Baseline,
-    Boundary,
-    GateRun,
-    Owner,
-    Position,
-    Result,
-    Verdict,
-    VerdictKind,
-)
+from ralphd.core.gate import verdict as gate
+from ralphd.core.gate.verdict import Baseline, Owner, Position, Result, Verdict, VerdictKind
 from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -53,7 +45,7 @@ class GateState:
     is_open: bool = False
     left: Position | None = None
     test_run: RunId | None = None
-    judging: GateRun | None = None
+    judging: gate.GateRun | None = None
     last: Verdict | None = None
     since: Moment | None = None
     reverted: Verdict | None = None
@@ -127,7 +119,7 @@ def at_iteration(state: GateState, head: Position) -> GateState:
     return replace(state, before=state.before if keeps else head, is_open=True)
 
 
-def attributed(boundary: Boundary, *, knows_run: bool) -> Boundary:
+def attributed(boundary: gate.Boundary, *, knows_run: bool) -> gate.Boundary:
     """Return the facts with the owner of each commit.
 
     A revert made outside of the run, and the commit that it reverts, need no verdict any more; the revert of
