@@ -19,8 +19,8 @@ from ralphd.core.time import Moment
 _MOST_UNDONE: Final = 50
 _BASELINES: Final = {
     Result.GREEN: Baseline.GREEN,
-    None: Baseline.UNKNOWN,
     Result.CANNOT_RUN: Baseline.UNKNOWN,
+    None: Baseline.UNKNOWN,
 }
 
 
@@ -138,11 +138,8 @@ def attributed(boundary: gate.Boundary, *, knows_run: bool) -> gate.Boundary:
         else:
             reverted[each.sha] = each.reverts
             owners[each.reverts] = Owner.GATE
-    return replace(
-        boundary,
-        descends=boundary.descends or (knows and boundary.rewritten),
-        commits=tuple(replace(each, owner=owners[each.sha]) for each in commits),
-    )
+    owned = tuple(replace(each, owner=owners[each.sha]) for each in commits)
+    return replace(boundary, descends=boundary.descends or (knows and boundary.rewritten), commits=owned)
 
 
 def needs_baseline(state: GateState) -> bool:
@@ -215,18 +212,12 @@ def after_verdict(state: GateState, verdict: Verdict, head: Position) -> GateSta
     commits = run.boundary.commits if run is not None else ()
     if run is not None and run.check.after is not None and verdict.kind is not VerdictKind.UNTESTED:
         state = with_counts(state, run.check.after, head)
-    return replace(
-        state,
-        knows_run=state.knows_run or any(each.by_run for each in commits),
-        excused=run.excused if run is not None and verdict.is_open else "",
-        baseline=verdict.baseline,
-        before=state.before if verdict.is_open else head,
-        is_open=verdict.is_open,
-        judging=None,
-        test_run=None,
-        last=verdict,
-        reverted=verdict if verdict.reverted else state.reverted,
-    )
+    knows_run = state.knows_run or any(each.by_run for each in commits)
+    reverted = verdict if verdict.reverted else state.reverted
+    state = replace(state, knows_run=knows_run, judging=None, test_run=None, last=verdict, reverted=reverted)
+    excused = run.excused if run is not None and verdict.is_open else ""
+    before, is_open = state.before if verdict.is_open else head, verdict.is_open
+    return replace(state, excused=excused, baseline=verdict.baseline, before=before, is_open=is_open)
 
 
 def after_undo(state: GateState, boundary_id: str, head: Position) -> GateState:
