@@ -116,14 +116,9 @@ class IterationFinished:
     waits: bool = True
 
     def data(self) -> Mapping[str, Any]:
-        return {
-            "iteration": self.number,
-            "failed": self.failed,
-            "summary": self.summary,
-            "task": task_data(self.task),
-            "complete": self.complete,
-            "commits": list(self.commits),
-        }
+        result = {"iteration": self.number, "failed": self.failed, "summary": self.summary}
+        task = {"task": task_data(self.task), "complete": self.complete}
+        return {**result, **task, "commits": [*self.commits]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,10 +277,8 @@ def spent(current: Supervision, usd: float) -> Supervision:
 def _started(current: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
     agent = report.agent or current.said.agent
     said = replace(current.said, iterates=True, task=report.task, agent=agent, wait=None, last_word=None)
-    actions: list[model.Action] = [
-        *wait_ended(current),
-        Announce("iteration.started", data=(("iteration", report.number), ("task", task_data(report.task)))),
-    ]
+    data = (("iteration", report.number), ("task", task_data(report.task)))
+    actions: list[model.Action] = [*wait_ended(current), Announce("iteration.started", data=data)]
     state = current.state
     if isinstance(state, model.Stopping | model.Pausing) and not state.asked and state.kill_at is not None:
         # It should have ended at its boundary, and began another iteration: terminate it like any command.
