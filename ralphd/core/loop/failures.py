@@ -19,13 +19,7 @@ from ralphd.core.time import Moment
 LINES_KEPT = 50
 """Of the output of a failed attempt, for the next prompt."""
 
-RESUMED: Final = (
-    FailureKind.RATE_LIMIT,
-    FailureKind.USAGE_LIMIT,
-    FailureKind.TRANSIENT,
-    FailureKind.TIMEOUT,
-    FailureKind.STALL,
-)
+RESUMED: Final = (FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, FailureKind.TRANSIENT, *tasks.TOO_LONG)
 """After these the same agent resumes its session, if it had begun to work."""
 
 _AT_ONCE: Final = (FailureKind.AGENT_INCOMPLETE, FailureKind.CONTEXT)
