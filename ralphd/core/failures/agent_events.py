@@ -252,16 +252,13 @@ def _patience_s(hang_timeout_s: float) -> float:
 def explain_stuck(name: str, idling: Idling, hang_timeout_s: float) -> Explanation:
     lasted = in_seconds(idling.last_s - idling.began_s)
     does = "only retried" if idling.retries else "only printed empty steps"
-    return Explanation(
-        rule="L6",
-        title=f"{name} {does} for {lasted} — killing its processes",
-        because=f"output without progress is not a sign of life: hang_timeout_seconds = {hang_timeout_s:g}"
-        + (f", after {in_seconds(_patience_s(hang_timeout_s))} of retries" if idling.retries else ""),
-        figures=(
-            Figure("without progress", lasted, f"ended at {in_seconds(limit_s(idling, hang_timeout_s))}"),
-            Figure("empty steps", str(idling.count - idling.retries)),
-            Figure("retries by itself", str(idling.retries)),
-        ),
-        missing=("a text", "a tool use", "tokens"),
-        done="all its processes are killed (stall)",
+    title = f"{name} {does} for {lasted} — killing its processes"
+    because = f"output without progress is not a sign of life: hang_timeout_seconds = {hang_timeout_s:g}"
+    because += f", after {in_seconds(_patience_s(hang_timeout_s))} of retries" if idling.retries else ""
+    figures = (
+        Figure("without progress", lasted, f"ended at {in_seconds(limit_s(idling, hang_timeout_s))}"),
+        Figure("empty steps", str(idling.count - idling.retries)),
+        Figure("retries by itself", str(idling.retries)),
     )
+    missing, done = ("a text", "a tool use", "tokens"), "all its processes are killed (stall)"
+    return Explanation("L6", title, because, figures, missing, done)

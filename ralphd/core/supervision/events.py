@@ -229,13 +229,9 @@ class Woke(Fact):
     is_free: bool = False
 
 
-Request: TypeAlias = (
-    StartRequested | StopRequested | PauseRequested | ResumeRequested | RestartRequested | SkipWaitRequested
-)
-"""What a person asks for."""
-_OfDaemon: TypeAlias = DaemonStopping | DaemonStarted | Woke
-_OfRun: TypeAlias = Spawned | SpawnFailed | SpawnPostponed | RunEnded | Reported | FellSilent | Overran
-_OfWork: TypeAlias = GateRunBegan | BaselineTested | VerdictReached | CommitsRestored | Committed | CostSeen
-Event: TypeAlias = (
-    Request | _OfDaemon | _OfRun | _OfWork | LeftBehind | HistoryRewritten | ScheduleEnded | GraceOver
-)
+Starts: TypeAlias = StartRequested | ResumeRequested | RestartRequested | SkipWaitRequested
+"""Someone wants the ralph to work."""
+_Ends: TypeAlias = StopRequested | PauseRequested | DaemonStopping | ScheduleEnded | GraceOver | Overran
+_OfRun: TypeAlias = Spawned | SpawnFailed | SpawnPostponed | RunEnded | Reported | FellSilent | CostSeen
+_OfGate: TypeAlias = GateRunBegan | BaselineTested | VerdictReached | CommitsRestored | HistoryRewritten
+Event: TypeAlias = Starts | _Ends | _OfRun | _OfGate | LeftBehind | Committed | DaemonStarted | Woke
