@@ -34,10 +34,10 @@ LONGEST_VALUE = 200
 def fields_by_key(rules: type[Any], *sections: Any) -> dict[str, Any]:
     """Return the fields of ``rules`` that are named like a key of ``sections``, with its value.
 
-    Of a duration the field's name ends with ``_s`` instead of ``_seconds``.
+    Of a duration the field's name ends with ``_s`` instead of ``_seconds``, and ``evidence_`` is left out.
     """
     keys = {key: value for section in sections for key, value in asdict(section).items()}
-    values = {re.sub("_seconds$", "_s", key): value for key, value in keys.items()}
+    values = {re.sub("_seconds$", "_s", key.removeprefix("evidence_")): keys[key] for key in keys}
     return {item.name: values[item.name] for item in fields(rules) if item.name in values}
 
 
@@ -56,13 +56,8 @@ class Configuration(specs.Sections):
 
     def silence_limits(self) -> SilenceLimits:
         """Return how long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
-        return SilenceLimits(
-            **fields_by_key(SilenceLimits, self.regent),
-            warn_after_s=self.agents.missed_heartbeats * self.agents.heartbeat_seconds,
-            io_bytes=self.regent.evidence_io_bytes,
-            cpu_percent=self.regent.evidence_cpu_percent,
-            switches_per_s=self.regent.evidence_switches_per_s,
-        )
+        warn_after_s = self.agents.missed_heartbeats * self.agents.heartbeat_seconds
+        return SilenceLimits(**fields_by_key(SilenceLimits, self.regent), warn_after_s=warn_after_s)
 
     def run_limits(self) -> RunLimits:
         return RunLimits(**asdict(self.limits))

@@ -25,10 +25,7 @@ class Origin:
     text: str
 
 
-_TRUTH = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 _SHELL_WORDS = ("command", "args")
 
 DEFAULT = Origin("default")

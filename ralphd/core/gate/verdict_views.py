@@ -117,17 +117,13 @@ _SHOWN: Final = (
     *("at", "run_id", "iteration", "task", "verdict", "why", "commits", "reverted"),
     *("tests", "tests_s", "refs", "baseline", "tail"),
 )
-_RULES: Final = {"kept": "R3", "reverted": "R5"}
-_TITLES: Final = {
-    "kept": "Its commits stay: the tests pass",
-    "reverted": "Commits were reverted",
-    "untested": "Its commits were not judged",
+_TAKEN_BACK: Final = "each has a commit of its own that takes it back; ralphctl undo puts them back"
+_KINDS: Final = {
+    "kept": ("R3", "Its commits stay: the tests pass", "nothing was changed"),
+    "reverted": ("R5", "Commits were reverted", _TAKEN_BACK),
+    "untested": ("", "Its commits were not judged", "nothing was reverted"),
 }
-_DONE: Final = {
-    "kept": "nothing was changed",
-    "reverted": "each has a commit of its own that takes it back; ralphctl undo puts them back",
-    "untested": "nothing was reverted",
-}
+"""Rule, title and what was done, by the kind of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,14 +182,14 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
 def explain_verdict(last: Entry, *, is_undone: bool) -> Explanation:
     """Explain why the commits of the last judged iteration were kept, reverted or neither."""
     kind = str(last.get("verdict"))
-    done = "put back by ralphctl undo" if is_undone else _DONE.get(kind, "")
+    rule, title, done = _KINDS.get(kind, ("", "Not known", ""))
+    done = "put back by ralphctl undo" if is_undone else done
     if any(str(ref).startswith(LEFT) for ref in last.get("refs") or ()):
         done = "the branch went back, and the ref keeps what it left; ralphctl undo puts it back"
     if kind == "untested" and last.get("reverted"):  # it could not be taken back
         done = "reverts that were made are still there"
-    rule = "R8" if kind == "untested" and not last.get("tests") else _RULES.get(kind, "")
-    title, because = _TITLES.get(kind, "Not known"), str(last.get("why") or "")
-    return Explanation(rule, title, because, tuple(_figures(last)), done=done)
+    rule = "R8" if kind == "untested" and not last.get("tests") else rule
+    return Explanation(rule, title, str(last.get("why") or ""), tuple(_figures(last)), done=done)
 
 
 def _figures(last: Entry) -> Iterable[Figure]:

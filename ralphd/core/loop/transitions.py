@@ -41,7 +41,7 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     for agent in back:
         pool = pool.let_in(agent)
     agent, task = iteration.agent, iteration.task
-    loop = replace(loop, ledger=tasks.attempted(loop.ledger, task))
+    loop = replace(loop, ledger=tasks.attempted(loop.ledger, task, 1))
     nth = tasks.record_of(task, loop.ledger).attempts
     iteration = replace(iteration, attempt=iteration.attempt + 1, nth=nth)
     in_flight = model.InFlight(iteration.number, iteration.attempt, agent, task.id, task.title, at)
@@ -99,7 +99,7 @@ def exhausted(
 def held_back(loop: Loop, iteration: Iteration, event: model.HeldBack, policy: LoopPolicy) -> LoopStep:
     """Let another agent continue, or wait: the account of the iteration's agent gave no permit (Q2, Q6)."""
     iteration = replace(iteration, attempt=max(iteration.attempt - 1, 0), nth=max(iteration.nth - 1, 0))
-    ledger = tasks.held_back(loop.ledger, iteration.task)
+    ledger = tasks.attempted(loop.ledger, iteration.task, -1)
     loop = replace(loop, ledger=ledger, memory=replace(loop.memory, in_flight=None))
     if over := end_now(loop, iteration, event.at, policy):
         return over

@@ -10,15 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from ralphd.core.quota import model
-from ralphd.core.quota.model import (
-    PROBE_S,
-    AccountRules,
-    AccountUser,
-    Hold,
-    HoldKind,
-    QuotaClock,
-    QuotaWindow,
-)
+from ralphd.core.quota.model import AccountRules, AccountUser, Hold, HoldKind, QuotaClock, QuotaWindow
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment, rfc3339
 
@@ -84,9 +76,9 @@ def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, prio
     if limit is not None and at < limit.until:
         by_whom = "" if limit.source == by else f" (met by {short_name(limit.source)})"
         return Hold(HoldKind.LIMIT, limit.until, f"account {account}: {limit.name}{by_whom}", limit.brief)
-    if limit is not None and probe is not None and probe.by != by and at < probe.since + PROBE_S:
+    if limit is not None and probe is not None and probe.by != by and at < probe.since + model.PROBE_S:
         why = f"account {account}: usage limit over; {short_name(probe.by)} tries it first"
-        return Hold(HoldKind.PROBE, probe.since + PROBE_S, why)
+        return Hold(HoldKind.PROBE, probe.since + model.PROBE_S, why)
     if (window := reserved(clock, at, rules)) is not None and window.resets_at is not None:
         name, _ = model.WINDOWS.get(window.name, (window.name, 0))
         used = f"{100 * window.used:.0f} % of the {name} limit used"
@@ -127,7 +119,7 @@ def start_hold(
         why = f"account {clock.account}: {min(len(clock.working), slots)} of {slots} slots are in use"
         hold = Hold(HoldKind.SLOTS, at + model.SLOT_LOOK_S, why)
         if clock.limit is not None:
-            hold = Hold(HoldKind.PROBE, at + PROBE_S, f"account {clock.account}: usage limit over")
+            hold = Hold(HoldKind.PROBE, at + model.PROBE_S, f"account {clock.account}: usage limit over")
     if hold is None or not before:
         return hold
     return replace(hold, why=f"{hold.why}; next after {first_names(before)}")
@@ -214,7 +206,7 @@ def state_of(clock: QuotaClock, at: Moment) -> str:
     """Return ``open``, ``limited`` or ``probing``."""
     if clock.limit is None:
         return "open"
-    is_probing = clock.probe is not None and at < clock.probe.since + PROBE_S
+    is_probing = clock.probe is not None and at < clock.probe.since + model.PROBE_S
     return "probing" if is_probing and at >= clock.limit.until else "limited"
 
 
