@@ -17,11 +17,6 @@ from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 
 _MOST_UNDONE: Final = 50
-_BASELINES: Final = {
-    Result.GREEN: Baseline.GREEN,
-    Result.CANNOT_RUN: Baseline.UNKNOWN,
-    None: Baseline.UNKNOWN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +145,9 @@ def needs_baseline(state: GateState) -> bool:
 def with_baseline(state: GateState, result: Result | None, *, is_first: bool = False) -> GateState:
     """Keep the result of the tests before a run; None: they were cut off."""
     is_bare = state.is_bare and (result is Result.GREEN or not is_first)
-    return replace(state, baseline=_BASELINES.get(result, Baseline.RED), is_bare=is_bare)
+    tested = Baseline.GREEN if result is Result.GREEN else Baseline.RED
+    baseline = Baseline.UNKNOWN if result in (None, Result.CANNOT_RUN) else tested
+    return replace(state, baseline=baseline, is_bare=is_bare)
 
 
 def without_sandbox(state: GateState, result: Result | None, *, is_first: bool) -> GateState | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 # These three at run time: the codec of the state files reads the annotations.
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict_views import RevertNotice
+from ralphd.core.limits import UserLimits
 from ralphd.core.time import Moment
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopPolicy:
+class LoopPolicy(UserLimits):
     """The rules of one loop, from its pinned configuration. Defaults are the configuration's.
 
     ``agents`` may be asked, the primary first: in this order (L2), or with ``rotates`` in turns, an iteration
@@ -197,9 +198,6 @@ class LoopPolicy:
     reset_margin_s: float = 60.0
     outage_max_wait_s: float = 900.0
     pause_when_exhausted: bool = False
-    max_iterations: int = 0
-    max_cost_usd: float = 0.0
-    max_runtime_s: float = 0.0
 
 
 class PendingRequest(StrEnum):

@@ -119,22 +119,11 @@ def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPol
 
     The limit comes first: at the same limit the Regent requests a stop, and the exit code is to say why.
     """
-    if limit := limit_reached(loop, at, policy):
+    memory = loop.memory
+    if limit := policy.reached(memory.iteration, memory.cost_usd, memory.began_at, at):
         saved = model.SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, limit)
         return ended(loop, EndLoop(5, "limit", limit), saved)
     return None if loop.request is model.PendingRequest.NONE else end_by_request(loop, iteration)
-
-
-def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
-    """Return the user's limit that is reached, in words (L10)."""
-    memory = loop.memory
-    if policy.max_iterations and memory.iteration >= policy.max_iterations:
-        return f"max_iterations = {policy.max_iterations} reached"
-    if policy.max_cost_usd and memory.cost_usd >= policy.max_cost_usd:
-        return f"${memory.cost_usd:.2f} of ${policy.max_cost_usd:.2f} spent (max_cost_usd)"
-    if policy.max_runtime_s and memory.began_at is not None and at - memory.began_at >= policy.max_runtime_s:
-        return f"{at - memory.began_at:.0f} s of {policy.max_runtime_s:.0f} s used (max_runtime_seconds)"
-    return None
 
 
 def end_by_request(loop: Loop, iteration: Iteration | None) -> LoopStep:

@@ -328,13 +328,7 @@ def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple
 
 def limit_reached(tally: model.Tally, at: Moment, policy: Policy) -> str | None:
     """Return the user's own limit that is reached now, in words, or None (E4)."""
-    if policy.max_iterations and tally.iteration >= policy.max_iterations:
-        return f"max_iterations = {policy.max_iterations} reached"
-    if policy.max_cost_usd and tally.cost_usd >= policy.max_cost_usd:
-        return f"${tally.cost_usd:.2f} of ${policy.max_cost_usd:.2f} spent (max_cost_usd)"
-    if policy.max_runtime_s and tally.began_at is not None and at - tally.began_at >= policy.max_runtime_s:
-        return f"{at - tally.began_at:.0f} s of {policy.max_runtime_s:.0f} s used (max_runtime_seconds)"
-    return None
+    return policy.reached(tally.iteration, tally.cost_usd, tally.began_at, at)
 
 
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: Policy) -> Step:
