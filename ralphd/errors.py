@@ -35,11 +35,8 @@ class RalphdError(Exception):
         self.mend = mend
 
     def __str__(self) -> str:
-        return "\n".join(
-            [self.what]
-            + [f"  {line}" for line in self.why.splitlines()]
-            + ([f"  try: {self.mend}"] if self.mend else [])
-        )
+        mend = [f"  try: {self.mend}"] if self.mend else []
+        return "\n".join([self.what, *(f"  {line}" for line in self.why.splitlines()), *mend])
 
 
 def in_one_line(fault: RalphdError) -> str:

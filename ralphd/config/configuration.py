@@ -12,17 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ralphd.config import files, layers, specs
-from ralphd.config.keys import (
-    ACCOUNT,
-    AGENT,
-    NAMED,
-    NOT_BUILT,
-    SECRETS,
-    SECTIONS,
-    WEBHOOKS,
-    ConfigKey,
-    keys_of,
-)
+from ralphd.config.keys import NAMED, NOT_BUILT, SECRETS, SECTIONS, SPECS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format
@@ -44,31 +34,17 @@ LONGEST_VALUE = 200
 def fields_by_key(rules: type[Any], *sections: Any) -> dict[str, Any]:
     """Return the fields of ``rules`` that are named like a key of ``sections``, with its value.
 
-    Of a duration the field's name ends with ``_s`` instead of ``_seconds``.
+    Of a duration the field's name ends with ``_s`` instead of ``_seconds``, and ``evidence_`` is left out.
     """
     keys = {key: value for section in sections for key, value in asdict(section).items()}
-    values = {re.sub("_seconds$", "_s", key): value for key, value in keys.items()}
+    values = {re.sub("_seconds$", "_s", key.removeprefix("evidence_")): keys[key] for key in keys}
     return {item.name: values[item.name] for item in fields(rules) if item.name in values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration:
+class Configuration(specs.Sections):
     """Every value, by section. ``origins`` has the source of each, defaults too."""
 
-    project: specs.ProjectSpec = field(default_factory=specs.ProjectSpec)
-    ralph: specs.RalphSpec = field(default_factory=specs.RalphSpec)
-    regent: specs.RegentSpec = field(default_factory=specs.RegentSpec)
-    agents: specs.AgentsSpec = field(default_factory=specs.AgentsSpec)
-    accounts: specs.AccountsSpec = field(default_factory=specs.AccountsSpec)
-    retry: specs.RetrySpec = field(default_factory=specs.RetrySpec)
-    phases: specs.PhasesSpec = field(default_factory=specs.PhasesSpec)
-    git: specs.GitSpec = field(default_factory=specs.GitSpec)
-    worktree: specs.WorktreeSpec = field(default_factory=specs.WorktreeSpec)
-    sandbox: specs.SandboxSpec = field(default_factory=specs.SandboxSpec)
-    landing: specs.LandingSpec = field(default_factory=specs.LandingSpec)
-    logs: specs.LogsSpec = field(default_factory=specs.LogsSpec)
-    limits: specs.LimitsSpec = field(default_factory=specs.LimitsSpec)
-    notify: specs.NotifySpec = field(default_factory=specs.NotifySpec)
     webhooks: tuple[specs.WebhookSpec, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
 
@@ -80,13 +56,8 @@ class Configuration:
 
     def silence_limits(self) -> SilenceLimits:
         """Return how long a run may be silent, and what counts as evidence that it works (H1 to H6)."""
-        return SilenceLimits(
-            **fields_by_key(SilenceLimits, self.regent),
-            warn_after_s=self.agents.missed_heartbeats * self.agents.heartbeat_seconds,
-            io_bytes=self.regent.evidence_io_bytes,
-            cpu_percent=self.regent.evidence_cpu_percent,
-            switches_per_s=self.regent.evidence_switches_per_s,
-        )
+        warn_after_s = self.agents.missed_heartbeats * self.agents.heartbeat_seconds
+        return SilenceLimits(**fields_by_key(SilenceLimits, self.regent), warn_after_s=warn_after_s)
 
     def run_limits(self) -> RunLimits:
         return RunLimits(**asdict(self.limits))
@@ -138,8 +109,11 @@ class Configuration:
         """Return each key by its full name, with its value and its entry in the list of keys."""
         tables: list[tuple[str, str, object]] = [
             *((section, section, getattr(self, section)) for section in SECTIONS),
-            *((f"agents.{name}", AGENT, agent) for name, agent in self.agents.named.items()),
-            *((f"accounts.{name}", ACCOUNT, account) for name, account in self.accounts.named.items()),
+            *(
+                (f"{section}.{name}", table, spec)
+                for section, table in NAMED.items()
+                for name, spec in getattr(self, section).named.items()
+            ),
             *((dotted((WEBHOOKS, index)), WEBHOOKS, hook) for index, hook in enumerate(self.webhooks)),
         ]
         return [
@@ -233,16 +207,12 @@ def _merged(given: list[Layer]) -> Configuration:
             private = entry.allow_private or lower.allow_private
             hook = replace(entry, **{name: getattr(signed, name) for name in SECRETS})
             webhooks[url] = (replace(hook, allow_private=private), origin)
-    sections: dict[str, Any] = {
-        section: SECTIONS[section](**_given(settings, section)) for section in SECTIONS
-    }
-    for section, (table, spec) in {
-        "agents": (AGENT, specs.AgentSpec), "accounts": (ACCOUNT, specs.AccountSpec),
-    }.items():  # fmt: skip
+    sections: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
+    for section, table in NAMED.items():
         names = dict.fromkeys(
             name.split(".")[1] for name, one in settings.items() if one.key.section == table
         )
-        named = {name: spec(**_given(settings, f"{section}.{name}")) for name in names}
+        named = {name: SPECS[table](**_given(settings, f"{section}.{name}")) for name in names}
         sections[section] = replace(sections[section], named=named)
     bare = Configuration(**sections, webhooks=tuple(hook for hook, _ in webhooks.values()))
     origins = {name: DEFAULT for name, _, key in bare.values() if key.section != WEBHOOKS}

@@ -13,29 +13,14 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from ralphd.config import specs
 from ralphd.config.values import in_words, shown
 
-SECTIONS: Mapping[str, type[Any]] = {
-    "project": specs.ProjectSpec,
-    "ralph": specs.RalphSpec,
-    "regent": specs.RegentSpec,
-    "agents": specs.AgentsSpec,
-    "accounts": specs.AccountsSpec,
-    "retry": specs.RetrySpec,
-    "phases": specs.PhasesSpec,
-    "git": specs.GitSpec,
-    "worktree": specs.WorktreeSpec,
-    "sandbox": specs.SandboxSpec,
-    "landing": specs.LandingSpec,
-    "logs": specs.LogsSpec,
-    "limits": specs.LimitsSpec,
-    "notify": specs.NotifySpec,
-}
+SECTIONS: Mapping[str, type[Any]] = get_type_hints(specs.Sections)
 AGENT = "agents.NAME"
 ACCOUNT = "accounts.NAME"
 NAMED = {"agents": AGENT, "accounts": ACCOUNT}
 """Sections with a table for each name, and the keys of such a table."""
 WEBHOOKS = "webhooks"
 SECRETS = ("secret_file", "secret_env", "secret_cmd")
-_SPECS: Mapping[str, type[Any]] = {
+SPECS: Mapping[str, type[Any]] = {
     **SECTIONS, AGENT: specs.AgentSpec, ACCOUNT: specs.AccountSpec, WEBHOOKS: specs.WebhookSpec,
 }  # fmt: skip
 
@@ -97,7 +82,7 @@ class ConfigKey:
     @property
     def schema(self) -> dict[str, Any]:
         """The shape with its purpose, read from the source of the specs, which a daemon may outlive."""
-        purpose = _purposes()[_SPECS[self.section].__name__][self.name]
+        purpose = _purposes()[SPECS[self.section].__name__][self.name]
         return dict(sorted({**self.shape, "description": purpose}.items()))
 
     def read(self, value: object) -> Any:
@@ -116,7 +101,7 @@ class ConfigKey:
 def keys_of(section: str) -> Mapping[str, ConfigKey]:
     """Return the keys of a section by their name, in the order of its spec."""
     keys = {}
-    for item in fields(_SPECS[section]):
+    for item in fields(SPECS[section]):
         default = None if item.default is MISSING else item.default
         if item.default_factory is not MISSING:
             default = item.default_factory()
@@ -127,7 +112,7 @@ def keys_of(section: str) -> Mapping[str, ConfigKey]:
 
 @cache
 def _adapter(section: str, name: str) -> TypeAdapter[Any]:
-    annotation: Any = get_type_hints(_SPECS[section], include_extras=True)[name]
+    annotation: Any = get_type_hints(SPECS[section], include_extras=True)[name]
     return TypeAdapter(annotation, config=ConfigDict(strict=True))
 
 

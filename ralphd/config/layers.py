@@ -7,18 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ralphd.config.keys import (
-    AGENT,
-    FLAGS,
-    NAMED,
-    SECRETS,
-    SECTIONS,
-    USER_FILE_ONLY,
-    WEBHOOKS,
-    BadValue,
-    ConfigKey,
-    keys_of,
-)
+from ralphd.config import keys
+from ralphd.config.keys import AGENT, FLAGS, NAMED, SECTIONS, WEBHOOKS, BadValue, ConfigKey, keys_of
 from ralphd.config.specs import WebhookSpec
 from ralphd.config.values import did_you_mean, printable
 from ralphd.core.delivery import CREDENTIAL
@@ -35,10 +25,7 @@ class Origin:
     text: str
 
 
-_TRUTH = {
-    **dict.fromkeys(("1", "true", "yes", "on"), True),
-    **dict.fromkeys(("0", "false", "no", "off"), False),
-}
+_TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
 _SHELL_WORDS = ("command", "args")
 
 DEFAULT = Origin("default")
@@ -77,7 +64,7 @@ class Layer:
     ) -> None:
         """Read one value for ``key`` into the settings, or into the faults."""
         try:
-            if key.dotted in USER_FILE_ONLY and not users_own:
+            if key.dotted in keys.USER_FILE_ONLY and not users_own:
                 raise BadValue("can only be set in the user's own file, ralph/config.toml")
             self.settings[dotted] = Setting(key, key.read(value), Origin(place))
         except BadValue as fault:
@@ -115,8 +102,8 @@ class _TreeReader:
             self.table(section, (section,), body)
 
     def named(self, section: str, body: Mapping[str, Any]) -> None:
-        keys, one = keys_of(section), section.removesuffix("s")
-        named = {name: each for name, each in body.items() if name not in keys and isinstance(each, dict)}
+        known, one = keys_of(section), section.removesuffix("s")
+        named = {name: each for name, each in body.items() if name not in known and isinstance(each, dict)}
         self.table(section, (section,), {name: body[name] for name in body if name not in named})
         for name, definition in named.items():
             if is_agent_name(name):
@@ -125,13 +112,13 @@ class _TreeReader:
                 self.fault((section, name), f"an {one}'s name is of lower case letters, digits, '-' and '_'")
 
     def table(self, section: str, path: KeyPath, body: Mapping[str, Any]) -> None:
-        keys = keys_of(section)
+        known = keys_of(section)
         for name, value in body.items():
-            if key := keys.get(name):
+            if key := known.get(name):
                 place = self.place((*path, name))
                 self.layer.take(key, dotted((*path, name)), value, place, users_own=self.users_own)
             else:
-                self.unknown((*path, name), keys_home(name), tuple(keys))
+                self.unknown((*path, name), keys_home(name), tuple(known))
 
     def webhooks(self, body: object) -> None:
         if not isinstance(body, list) or not all(isinstance(entry, dict) for entry in body):
@@ -147,7 +134,7 @@ class _TreeReader:
         values = {setting.key.name: setting.value for setting in scratch.layer.settings.values()}
         if "url" not in entry:
             self.fault(path, "has no url")
-        given = [name for name in SECRETS if values.get(name)]
+        given = [name for name in keys.SECRETS if values.get(name)]
         if len(given) > 1:
             self.fault(path, f"has both {given[0]} and {given[1]}; keep one")
         if "url" not in values:
@@ -190,15 +177,15 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
 def flags_layer(flags: Mapping[str, object]) -> Layer:
     """Read flags by their name (``max-iterations``) or key (``ralph.max_iterations``); None is not given."""
     layer = Layer()
-    keys = {key.dotted: key for section in SECTIONS for key in keys_of(section).values()}
+    known = {key.dotted: key for section in SECTIONS for key in keys_of(section).values()}
     for name, value in flags.items():
         flag = name.lstrip("-").replace("_", "-")
         path = FLAGS.get(flag, name)
         place = f"flag --{flag}" if flag in FLAGS else f"request {name}"
         if value is None:
             continue
-        if not (key := keys.get(path)):
-            layer.faults.append(ConfigFault(place, "", "unknown key" + did_you_mean(name, [*FLAGS, *keys])))
+        if not (key := known.get(path)):
+            layer.faults.append(ConfigFault(place, "", "unknown key" + did_you_mean(name, [*FLAGS, *known])))
             continue
         layer.take(key, key.dotted, from_text(key, value) if isinstance(value, str) else value, place)
     return layer

@@ -11,16 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ralphd.config.values import (
-    a_proxy,
-    a_schedule,
-    an_address,
-    event_patterns,
-    hook_name,
-    rooted,
-    storable,
-    variables,
-)
+from ralphd.config import values
 from ralphd.core.limits import size_in_bytes
 
 A_YEAR_S = 365 * 24 * 3600
@@ -38,8 +29,8 @@ Dollars: TypeAlias = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=Fa
 Factor: TypeAlias = Annotated[float, Field(ge=1, le=100, allow_inf_nan=False)]
 Share: TypeAlias = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Percent: TypeAlias = Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)]
-Text: TypeAlias = Annotated[str, AfterValidator(storable)]
-FilledText: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(storable)]
+Text: TypeAlias = Annotated[str, AfterValidator(values.storable)]
+FilledText: TypeAlias = Annotated[str, Field(min_length=1), AfterValidator(values.storable)]
 RunsMay: TypeAlias = Annotated[
     tuple[Literal["stop-self", "pause-self", "start", "all"], ...], Field(strict=False)
 ]
@@ -82,7 +73,7 @@ class RalphSpec:
     """The pause between two runs in iteration mode."""
     priority: Priority = 0
     """Of the ralphs that wait for a place, those with a larger number start first."""
-    schedule: Annotated[Text, AfterValidator(a_schedule)] = ""
+    schedule: Annotated[Text, AfterValidator(values.a_schedule)] = ""
     """The times of day at which it works, in local time, as "23:00-07:00", several with commas. Empty:
     always. Outside of them a run ends after its iteration, and the next one waits."""
     setup: Text = ""
@@ -152,7 +143,7 @@ class AgentSpec:
     """Additional arguments."""
     model: Text = ""
     """The model."""
-    env: Annotated[dict[str, Text], AfterValidator(variables)] = field(default_factory=dict)
+    env: Annotated[dict[str, Text], AfterValidator(values.variables)] = field(default_factory=dict)
     """Variables of the agent's environment."""
     prompt_via: Literal["auto", "stdin", "argument", "file"] = "auto"
     """How the agent gets the prompt."""
@@ -199,7 +190,7 @@ class AccountSpec:
 
     agent: FilledText = "claude"
     """The agent whose login it is."""
-    env: Annotated[dict[str, Text], AfterValidator(variables)] = field(default_factory=dict)
+    env: Annotated[dict[str, Text], AfterValidator(values.variables)] = field(default_factory=dict)
     """Variables that select the login, such as CLAUDE_CONFIG_DIR; `~/` is your home."""
     keep_free: Share = 0.0
     """The share of each window that is left for you: no attempt starts when less is free."""
@@ -298,9 +289,9 @@ class SandboxSpec:
     user's own file."""
     net: bool = True
     """Whether a run in the box reaches the network. ralph.toml can only set false."""
-    proxy: Annotated[Text, AfterValidator(a_proxy)] = ""
+    proxy: Annotated[Text, AfterValidator(values.a_proxy)] = ""
     """The URL for HTTP_PROXY and the like in the box. In your own file only."""
-    writable: Annotated[FilledTexts, AfterValidator(rooted)] = ()
+    writable: Annotated[FilledTexts, AfterValidator(values.rooted)] = ()
     """What else a run can write at the levels write and box: /PATH or ~/PATH. In your own file only."""
 
 
@@ -353,7 +344,7 @@ class LimitsSpec:
 class WebhookSpec:
     """``[[webhooks]]``: one address. The secret is named here, never held."""
 
-    url: Annotated[FilledText, AfterValidator(an_address)]
+    url: Annotated[FilledText, AfterValidator(values.an_address)]
     """The destination, http or https."""
     secret_file: Text = ""
     """A file that holds the signing secret, relative to this file; or credential:NAME of systemd."""
@@ -361,13 +352,13 @@ class WebhookSpec:
     """A variable of the daemon's environment that holds the secret."""
     secret_cmd: FilledTexts = ()
     """A command that prints the secret, run for each message, for at most 2 s. In your own file only."""
-    on: Annotated[FilledTexts, AfterValidator(event_patterns)] = ("ralph.escalated",)
+    on: Annotated[FilledTexts, AfterValidator(values.event_patterns)] = ("ralph.escalated",)
     """The events to send; '*' matches any letters."""
     format: Literal["json", "slack", "ntfy"] = "json"
     """What is sent: the event as JSON, or a text for Slack or an ntfy topic."""
     allow_private: bool = False
     """Also send to private and loopback addresses. In the user's own file only."""
-    name: Annotated[Text, AfterValidator(hook_name)] = ""
+    name: Annotated[Text, AfterValidator(values.hook_name)] = ""
     """Its name for `ralphctl webhooks`."""
 
 
@@ -381,3 +372,23 @@ class NotifySpec:
     """Let `ralphctl webhooks add --allow-private` add private addresses. In the user's own file only."""
     desktop: bool = False
     """Show alerts on the desktop too. In the user's own file only."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sections:
+    """Every section but ``[[webhooks]]``, by its name."""
+
+    project: ProjectSpec = field(default_factory=ProjectSpec)
+    ralph: RalphSpec = field(default_factory=RalphSpec)
+    regent: RegentSpec = field(default_factory=RegentSpec)
+    agents: AgentsSpec = field(default_factory=AgentsSpec)
+    accounts: AccountsSpec = field(default_factory=AccountsSpec)
+    retry: RetrySpec = field(default_factory=RetrySpec)
+    phases: PhasesSpec = field(default_factory=PhasesSpec)
+    git: GitSpec = field(default_factory=GitSpec)
+    worktree: WorktreeSpec = field(default_factory=WorktreeSpec)
+    sandbox: SandboxSpec = field(default_factory=SandboxSpec)
+    landing: LandingSpec = field(default_factory=LandingSpec)
+    logs: LogsSpec = field(default_factory=LogsSpec)
+    limits: LimitsSpec = field(default_factory=LimitsSpec)
+    notify: NotifySpec = field(default_factory=NotifySpec)

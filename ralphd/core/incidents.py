@@ -187,18 +187,13 @@ def called(incident: Incident | None, call: Escalation, key: str, at: Moment, ru
     if incident.taken_up and not 0 <= at - incident.told_at < QUIET_S:
         return Incident(key, at, at, call.message, call, run_id)
     due_at = incident.told_at + QUIET_S if incident.taken_up else incident.due_at
-    held_back = incident.held_back + 1
-    return replace(
-        incident, call=call, held_back=held_back, latest=call.message, taken_up=False, due_at=due_at
-    )
+    kept = replace(incident, held_back=incident.held_back + 1, latest=call.message)
+    return replace(kept, call=call, taken_up=False, due_at=due_at)
 
 
 def heeded(incident: Incident, event: Event) -> Incident:
     """Return the incident after a request: starting what stood still takes it up."""
-    starts = isinstance(
-        event,
-        events.StartRequested | events.ResumeRequested | events.RestartRequested | events.SkipWaitRequested,
-    )
+    starts = isinstance(event, events.Starts)
     return replace(incident, taken_up=True) if starts and incident.call.stands else incident
 
 
@@ -278,9 +273,8 @@ def needs_a_person(incident: Incident, current: Supervision) -> bool:
     """Whether the ralph stands still, or its gate still cannot judge."""
     if incident.acknowledged_at is not None or incident.taken_up:
         return False
-    if isinstance(current.state, model.Failed) or (
-        isinstance(current.state, model.Paused) and current.state.resume_at is None
-    ):
+    is_paused = isinstance(current.state, model.Paused) and current.state.resume_at is None
+    if is_paused or isinstance(current.state, model.Failed):
         return True
     return not incident.call.stands and isinstance(current.state, model.Running)
 

@@ -40,12 +40,9 @@ class RunLimits:
 
     def files(self) -> Mapping[str, str]:
         """Return what to write into which file of the run's control group."""
-        given = {
-            "memory.max": self.max_memory_bytes,
-            "pids.max": self.max_processes,
-            "cpu.weight": self.cpu_weight,
-        }
-        return {name: str(number) for name, number in given.items() if number}
+        numbers = (self.max_memory_bytes, self.max_processes, self.cpu_weight)
+        given = zip(("memory.max", "pids.max", "cpu.weight"), numbers, strict=True)
+        return {name: str(number) for name, number in given if number}
 
     def controllers(self) -> list[str]:
         """Return the controllers that these limits need."""
@@ -81,6 +78,25 @@ class RunLimits:
 
 
 UNLIMITED: Final = RunLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class UserLimits:
+    """When a ralph ends by the keys of ``[ralph]``; 0: not limited."""
+
+    max_iterations: int = 0
+    max_cost_usd: float = 0.0
+    max_runtime_s: float = 0.0
+
+    def reached(self, iteration: int, cost_usd: float, began_at: float | None, at: float) -> str | None:
+        """Return the user's own limit that is reached now, in words, or None (E4, L10)."""
+        if self.max_iterations and iteration >= self.max_iterations:
+            return f"max_iterations = {self.max_iterations} reached"
+        if self.max_cost_usd and cost_usd >= self.max_cost_usd:
+            return f"${cost_usd:.2f} of ${self.max_cost_usd:.2f} spent (max_cost_usd)"
+        if self.max_runtime_s and began_at is not None and at - began_at >= self.max_runtime_s:
+            return f"{at - began_at:.0f} s of {self.max_runtime_s:.0f} s used (max_runtime_seconds)"
+        return None
 
 
 # Schedules: the times of day at which a ralph works, as ``23:00-07:00``, several with commas.

@@ -70,6 +70,10 @@ class SilenceLimits:
         """The silence from which on the tree is looked at: the missed heartbeats, well before the limit."""
         return min(self.warn_after_s, WARN_SHARE * self.hang_timeout_s)
 
+    def enough_bytes(self, elapsed_s: float) -> float:
+        """The bytes in a window of this length that are evidence."""
+        return max(self.io_bytes * elapsed_s / IO_SPAN_S, 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Changes:
@@ -178,13 +182,9 @@ def is_watched(watch: Watch, limits: SilenceLimits) -> bool:
 def looked(watch: Watch, glance: Glance, limits: SilenceLimits) -> Watch:
     """What is known after one more glance."""
     spoke = glance.last_output_at not in (None, watch.last_output_at)
-    aged = replace(
-        watch,
-        age_s=watch.age_s + glance.elapsed_s,
-        slept_s=watch.slept_s + glance.slept_s,
-        last_output_at=glance.last_output_at if spoke else watch.last_output_at,
-        excused=glance.excused,
-    )
+    age_s, slept_s = watch.age_s + glance.elapsed_s, watch.slept_s + glance.slept_s
+    last_output_at = glance.last_output_at if spoke else watch.last_output_at
+    aged = replace(watch, age_s=age_s, slept_s=slept_s, last_output_at=last_output_at, excused=glance.excused)
     if glance.excused or (watch.reports and glance.heard):
         return _rested(aged, 0.0)
     if spoke:
@@ -216,13 +216,9 @@ def _waited(watch: Watch, glance: Glance, limits: SilenceLimits) -> Watch:
     if window is None:
         return waited
     seen = signs(window, limits)
-    waited = replace(
-        waited,
-        watched_s=watch.watched_s + (0.0 if unseen else window.elapsed_s),
-        windows=watch.windows + 1,
-        last_window=window,
-        signs=_counted(watch.signs, seen, glance.now),
-    )
+    watched_s = watch.watched_s + (0.0 if unseen else window.elapsed_s)
+    counts = _counted(watch.signs, seen, glance.now)
+    waited = replace(waited, watched_s=watched_s, windows=watch.windows + 1, last_window=window, signs=counts)
     if any(sign in STRONG for sign in seen):
         return replace(waited, quiet_s=0.0, watched_s=0.0, weak_at_s=None)
     return replace(waited, weak_at_s=waited.quiet_s) if seen else waited
@@ -232,7 +228,7 @@ def signs(window: Window, limits: SilenceLimits) -> tuple[Activity, ...]:
     """The evidence in a window, strong first (H2, H3). The first look of all is none."""
     if window.elapsed_s <= 0:
         return ()
-    enough_bytes = max(limits.io_bytes * window.elapsed_s / IO_SPAN_S, 1.0)
+    enough_bytes = limits.enough_bytes(window.elapsed_s)
     enough_cpu_s = limits.cpu_percent / 100 * window.elapsed_s
     found = {
         Activity.FILE: window.changed_files > 0,

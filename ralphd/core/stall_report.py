@@ -58,16 +58,10 @@ def explain_silence(watch: Watch, limits: SilenceLimits) -> Explanation:
     """Explain the longest silence of a run that has ended by itself."""
     strong = _is_at_work(watch)
     longest = in_seconds(max(watch.longest_silence_s, watch.silent_s))
-    because = "there was evidence of work" if strong else "it was too short"
-    return _explained(
-        watch,
-        limits,
-        StallFinding.PATIENCE,
-        "H2" if strong else "H1",
-        f"Ralph was silent for up to {longest}, {'but was working' if strong else 'and was watched'}",
-        f"silence alone is not a hang; {because}",
-        f"one warning; its processes are checked every {in_seconds(limits.window_s)}",
-    )
+    because = f"silence alone is not a hang; {'there was evidence of work' if strong else 'it was too short'}"
+    title = f"Ralph was silent for up to {longest}, {'but was working' if strong else 'and was watched'}"
+    rule = "H2" if strong else "H1"
+    return _explained(watch, limits, StallFinding.PATIENCE, rule, title, because, _warned_words(limits))
 
 
 def _explained(
@@ -128,8 +122,12 @@ def _patient(watch: Watch, limits: SilenceLimits, who: Named) -> tuple[str, str,
         "H2" if strong else "H1",
         f"{who.name} is silent for {silent}, {'but is working' if strong else 'and is being watched'}",
         f"silence alone is not a hang; no evidence for {in_seconds(watch.quiet_s)} so far, killed at {limit}",
-        f"one warning; its processes are checked every {in_seconds(limits.window_s)}",
+        _warned_words(limits),
     )
+
+
+def _warned_words(limits: SilenceLimits) -> str:
+    return f"one warning; its processes are checked every {in_seconds(limits.window_s)}"
 
 
 def _patience_figures(watch: Watch, limits: SilenceLimits) -> list[Figure]:
@@ -155,9 +153,7 @@ def _sign_figures(watch: Watch, limits: SilenceLimits) -> list[Figure]:
     """Return what the latest look saw of each sign, what would be enough, and how often it was."""
     if (window := watch.last_window) is None:
         return []
-    enough_bytes = (
-        f"{max(limits.io_bytes * window.elapsed_s / stall_detector.IO_SPAN_S, 1.0):.0f} or more counts"
-    )
+    enough_bytes = f"{limits.enough_bytes(window.elapsed_s):.0f} or more counts"
     cpu = None if window.cpu_s is None or not window.elapsed_s else 100 * window.cpu_s / window.elapsed_s
     changed = str(window.changed_files) + (f" ({window.changed_file})" if window.changed_file else "")
     switches = f"over {limits.switches_per_s:g}/s counts as weak"

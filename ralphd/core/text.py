@@ -45,12 +45,6 @@ def first_names(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
-def last_line(text: str, limit: int) -> str:
-    """Return the last line that is not empty, as ``one_line`` does; empty where there is none."""
-    lines = (one_line(line, limit) for line in reversed(text.splitlines()))
-    return next((line for line in lines if line), "")
-
-
 def short_sha(sha: str) -> str:
     """Return the seven characters of a commit's id that people read."""
     return sha[:7]

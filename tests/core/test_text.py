@@ -8,7 +8,6 @@ from ralphd.core.text import (
     LINE_CHARS,
     TEXT_LINES,
     ends_of,
-    last_line,
     normalized,
     one_line,
     plain,
@@ -79,13 +78,6 @@ def test_whatever_is_printed_nothing_of_it_moves_a_terminal(text: str) -> None:
 )
 def test_a_text_is_one_line_of_limited_length(text: str, line: str) -> None:
     assert one_line(text, 7) == line
-
-
-@pytest.mark.parametrize(
-    ("text", "line"), [("first\n second \n\n \n", "second"), ("first\n12345678", "123456…"), ("\n \n", "")]
-)
-def test_the_last_line_with_words_counts(text: str, line: str) -> None:
-    assert last_line(text, 7) == line
 
 
 def test_people_read_seven_characters_of_an_id() -> None:

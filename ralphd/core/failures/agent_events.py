@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, get_args
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.text import plain, plain_lines
@@ -129,22 +129,10 @@ class FinalEvent:
     body: str = ""
 
 
-AgentEvent: TypeAlias = (
-    Started
-    | Alive
-    | AgentText
-    | ToolUse
-    | Empty
-    | RetryingItself
-    | Limited
-    | WindowUsed
-    | Spent
-    | Warned
-    | FinalEvent
-)
+_Progress: TypeAlias = Started | AgentText | ToolUse | Spent | FinalEvent
+AgentEvent: TypeAlias = _Progress | Alive | Empty | RetryingItself | Limited | WindowUsed | Warned
 
-
-PROGRESS: Final = (Started, AgentText, ToolUse, Spent, FinalEvent)
+PROGRESS: Final = get_args(_Progress)
 
 RETRY_PATIENCE_S: Final = 300.0
 """How long an agent's own retries, with nothing in between, are a sign of life; at least the timeout."""
@@ -264,16 +252,13 @@ def _patience_s(hang_timeout_s: float) -> float:
 def explain_stuck(name: str, idling: Idling, hang_timeout_s: float) -> Explanation:
     lasted = in_seconds(idling.last_s - idling.began_s)
     does = "only retried" if idling.retries else "only printed empty steps"
-    return Explanation(
-        rule="L6",
-        title=f"{name} {does} for {lasted} — killing its processes",
-        because=f"output without progress is not a sign of life: hang_timeout_seconds = {hang_timeout_s:g}"
-        + (f", after {in_seconds(_patience_s(hang_timeout_s))} of retries" if idling.retries else ""),
-        figures=(
-            Figure("without progress", lasted, f"ended at {in_seconds(limit_s(idling, hang_timeout_s))}"),
-            Figure("empty steps", str(idling.count - idling.retries)),
-            Figure("retries by itself", str(idling.retries)),
-        ),
-        missing=("a text", "a tool use", "tokens"),
-        done="all its processes are killed (stall)",
+    title = f"{name} {does} for {lasted} — killing its processes"
+    because = f"output without progress is not a sign of life: hang_timeout_seconds = {hang_timeout_s:g}"
+    because += f", after {in_seconds(_patience_s(hang_timeout_s))} of retries" if idling.retries else ""
+    figures = (
+        Figure("without progress", lasted, f"ended at {in_seconds(limit_s(idling, hang_timeout_s))}"),
+        Figure("empty steps", str(idling.count - idling.retries)),
+        Figure("retries by itself", str(idling.retries)),
     )
+    missing, done = ("a text", "a tool use", "tokens"), "all its processes are killed (stall)"
+    return Explanation("L6", title, because, figures, missing, done)

@@ -122,9 +122,8 @@ def _our_doing(evidence: Evidence) -> Classification | None:
             why = "it exceeded its time limit and was terminated"
             return Classification(FailureKind.TIMEOUT, "ours: timeout", why)
         case OurDoing.STALL:
-            return Classification(
-                FailureKind.STALL, "ours: stall", "it gave no sign of life and was terminated"
-            )
+            why = "it gave no sign of life and was terminated"
+            return Classification(FailureKind.STALL, "ours: stall", why)
         case OurDoing.CRASH_PATTERN:
             line = _short(evidence.crash_line or "a crash message")
             why = f"it printed {line!r} on stderr, which is a crash message, and was terminated"

@@ -97,11 +97,7 @@ _SIGNALS: Final[Mapping[int, str]] = {
     2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
     11: "SIGSEGV", 13: "SIGPIPE", 15: "SIGTERM", 24: "SIGXCPU", 31: "SIGSYS",
 }  # fmt: skip
-_OFTEN: Final[Mapping[int, str]] = {
-    6: ": it gave up",
-    9: "; often memory ran out",
-    11: ": a crash of the program",
-}
+_OFTEN: Final = {6: ": it gave up", 9: "; often memory ran out", 11: ": a crash of the program"}
 _BY_SIGNAL: Final = range(129, 160)
 """A shell's exit statuses for a killed process; a CLI's own table precedes them (gemini's 173)."""
 

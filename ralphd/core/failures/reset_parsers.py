@@ -76,25 +76,23 @@ _WEEKDAYS: Final = {name: day for day, name in enumerate(("mon", "tue", "wed", "
 _YEAR: Final = r"(?P<year>2[0-9]{3})(?![0-9:])"
 _WORD: Final = r"(?P<month>[^\W\d_]{3,10})\b\.?"
 _DAY: Final = r"(?P<day>[0-9]{1,2})(?:st|nd|rd|th)?(?![0-9:a-z])"
-_DATES: Final = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        rf"{_YEAR}[-/.](?P<month>[0-9]{{1,2}})[-/.]{_DAY.replace('a-z', 'a-su-z')}",  # a T may follow
-        rf"(?P<first>[0-9]{{1,2}})[/.](?P<second>[0-9]{{1,2}})[/.]{_YEAR}",
-        rf"{_WORD}\s{{0,2}}{_DAY}(?:,?\s{{1,2}}{_YEAR})?",
-        rf"{_DAY}\.?[\s-]{{1,2}}(?:de\s)?{_WORD}"
-        rf"(?:[,\s-]{{1,2}}(?:de\s)?(?:{_YEAR}|(?P<short>[0-9]{{2}})(?=\s)))?",
-    )
+
+
+def _forms(*forms: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(form, re.IGNORECASE) for form in forms)
+
+
+_DATES: Final = _forms(
+    rf"{_YEAR}[-/.](?P<month>[0-9]{{1,2}})[-/.]{_DAY.replace('a-z', 'a-su-z')}",  # a T may follow
+    rf"(?P<first>[0-9]{{1,2}})[/.](?P<second>[0-9]{{1,2}})[/.]{_YEAR}",
+    rf"{_WORD}\s{{0,2}}{_DAY}(?:,?\s{{1,2}}{_YEAR})?",
+    rf"{_DAY}\.?[\s-]{{1,2}}(?:de\s)?{_WORD}(?:[,\s-]{{1,2}}(?:de\s)?(?:{_YEAR}|(?P<short>[0-9]{{2}})(?=\s)))?",
 )
-_TIMES: Final = tuple(
-    re.compile(form, re.IGNORECASE)
-    for form in (
-        r"(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-9]{2}))?(?::(?P<second>[0-9]{2})(?:\.[0-9]{1,9})?)?"
-        r"\s{0,2}(?P<half>[ap])\.?m\b\.?",
-        r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})"
-        r"(?::(?P<second>[0-9]{2})(?:\.(?P<part>[0-9]{1,9}))?)?(?![0-9:])",
-        r"(?P<named>midnight|noon)\b",
-    )
+_TIMES: Final = _forms(
+    r"(?P<hour>[0-9]{1,2})(?::(?P<minute>[0-9]{2}))?(?::(?P<second>[0-9]{2})(?:\.[0-9]{1,9})?)?"
+    r"\s{0,2}(?P<half>[ap])\.?m\b\.?",
+    r"(?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<part>[0-9]{1,9}))?)?(?![0-9:])",
+    r"(?P<named>midnight|noon)\b",
 )
 _NEAR: Final = re.compile(
     r"(?P<relative>today|tomorrow)\b|(?P<weekday>mon|tue|wed|thu|fri|sat|sun)(?:[a-z]{3,6})?\b\.?",
@@ -387,9 +385,7 @@ def spoken(text: str, now: Moment, zone: tzinfo | None) -> Iterator[ResetHint]:
         opening = " ".join(match[0].split())
         line = text[max(text.rfind("\n", 0, match.start()) + 1, match.start() - 200) : match.start()]
         form = f"{opening.lower()} {','.join(_LIMIT_NAME.findall(line)).lower()}"
-        rank = Rank.TOLD
-        if match["pace"]:
-            rank, confidence = Rank.PACE, Confidence.GUESSED
+        rank, confidence = (Rank.PACE, Confidence.GUESSED) if match["pace"] else (Rank.TOLD, confidence)
         yield ResetHint(until, f"{opening} {rest[:end]}", confidence, rank, form, match.start())
 
 

@@ -12,18 +12,8 @@ from datetime import tzinfo
 from math import isfinite
 from typing import Final
 
-from ralphd.core.failures.reset_parsers import (
-    Confidence,
-    Rank,
-    ResetHint,
-    epoch,
-    habits,
-    keyed,
-    named_value,
-    piped,
-    remaining,
-    spoken,
-)
+from ralphd.core.failures import reset_parsers as parsers
+from ralphd.core.failures.reset_parsers import Confidence, Rank, ResetHint, epoch, named_value, remaining
 from ralphd.core.text import ends_of, normalized, unescaped
 from ralphd.core.time import Moment
 
@@ -168,7 +158,8 @@ def read_reset(text: str, *, now: Moment, zone: tzinfo | None = None) -> Reset |
     and the end are read.
     """
     read = normalized(unescaped(ends_of(text)))
-    hints = [*keyed(read, now), *piped(read), *spoken(read, now, zone), *habits(read, now)]
+    stated = [*parsers.keyed(read, now), *parsers.piped(read)]
+    hints = [*stated, *parsers.spoken(read, now, zone), *parsers.habits(read, now)]
     return _chosen(read, hints, now)
 
 
@@ -180,7 +171,7 @@ def reset_from_headers(headers: Mapping[str, str], *, now: Moment) -> Reset | No
             return reset
     text = "\n".join(f"{name}: {value}" for name, value in headers.items() if _is_used_up(name, headers))
     read = normalized(ends_of(text))
-    return _chosen(read, list(keyed(read, now)), now)
+    return _chosen(read, list(parsers.keyed(read, now)), now)
 
 
 def reset_from_epoch(value: float, *, now: Moment, source: str = "epoch") -> Reset | None:

@@ -59,11 +59,9 @@ def runs_command(key: str, value: str) -> bool:
 def changed_commands(before: Settings, after: Settings) -> list[str]:
     """Return the keys that differ and run, or ran, a command, or lead git elsewhere."""
     differing = (key for key in {*before, *after} if before.get(key) != after.get(key))
+    values = {key: (*before.get(key, ()), *after.get(key, ())) for key in differing}
     return sorted(
-        key
-        for key in differing
-        if key in ELSEWHERE
-        or any(runs_command(key, value) for value in (*before.get(key, ()), *after.get(key, ())))
+        key for key, of in values.items() if key in ELSEWHERE or any(runs_command(key, each) for each in of)
     )
 
 

@@ -104,19 +104,14 @@ def repair_of(entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return a repair in its one shape; ``entry`` may be of version 1, which had two, or an event's data."""
     texts = {key: text if isinstance(text := entry.get(key), str) else "" for key in _TEXTS}
     listed = {"refs": [entry["ref"]] if entry.get("ref") else [], **entry}
-    lists = {key: each if isinstance(each := listed.get(key), list | tuple) else () for key in _LISTS}
+    given = {key: each if isinstance(each := listed.get(key), list | tuple) else () for key in _LISTS}
+    lists = {key: [*map(str, each)] for key, each in given.items()}
     texts["what"] = texts["what"] or ("guard.blocked" if texts["why"] else "repository.repaired")
-    lost = f"branch {texts['branch']} lost {', '.join(map(str, lists['lost']))}"
-    texts["message"] = (
-        texts["message"] or f"{lost}; {texts['why'] and 'not restored: '}{texts['why'] or 'restored'}"
-    )
+    lost = f"branch {texts['branch']} lost {', '.join(lists['lost'])}"
+    became = f"{texts['why'] and 'not restored: '}{texts['why'] or 'restored'}"
+    texts["message"] = texts["message"] or f"{lost}; {became}"
     number = number if isinstance(number := entry.get("number"), int) else None
-    return {
-        "version": REPAIR_VERSION,
-        "number": number,
-        **texts,
-        **{key: [*map(str, each)] for key, each in lists.items()},
-    }
+    return {"version": REPAIR_VERSION, "number": number, **texts, **lists}
 
 
 def repairs(newest_first: Iterable[Mapping[str, Any]], limit: int) -> list[dict[str, Any]]:

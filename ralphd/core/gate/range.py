@@ -10,26 +10,13 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Final
 
-from ralphd.core.gate.verdict import (
-    Baseline,
-    Boundary,
-    GateRun,
-    Owner,
-    Position,
-    Result,
-    Verdict,
-    VerdictKind,
-)
+from ralphd.core.gate import verdict as gate
+from ralphd.core.gate.verdict import Baseline, Owner, Position, Result, Verdict, VerdictKind
 from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 
 _MOST_UNDONE: Final = 50
-_BASELINES: Final = {
-    Result.GREEN: Baseline.GREEN,
-    None: Baseline.UNKNOWN,
-    Result.CANNOT_RUN: Baseline.UNKNOWN,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +40,7 @@ class GateState:
     is_open: bool = False
     left: Position | None = None
     test_run: RunId | None = None
-    judging: GateRun | None = None
+    judging: gate.GateRun | None = None
     last: Verdict | None = None
     since: Moment | None = None
     reverted: Verdict | None = None
@@ -127,7 +114,7 @@ def at_iteration(state: GateState, head: Position) -> GateState:
     return replace(state, before=state.before if keeps else head, is_open=True)
 
 
-def attributed(boundary: Boundary, *, knows_run: bool) -> Boundary:
+def attributed(boundary: gate.Boundary, *, knows_run: bool) -> gate.Boundary:
     """Return the facts with the owner of each commit.
 
     A revert made outside of the run, and the commit that it reverts, need no verdict any more; the revert of
@@ -146,11 +133,8 @@ def attributed(boundary: Boundary, *, knows_run: bool) -> Boundary:
         else:
             reverted[each.sha] = each.reverts
             owners[each.reverts] = Owner.GATE
-    return replace(
-        boundary,
-        descends=boundary.descends or (knows and boundary.rewritten),
-        commits=tuple(replace(each, owner=owners[each.sha]) for each in commits),
-    )
+    owned = tuple(replace(each, owner=owners[each.sha]) for each in commits)
+    return replace(boundary, descends=boundary.descends or (knows and boundary.rewritten), commits=owned)
 
 
 def needs_baseline(state: GateState) -> bool:
@@ -161,7 +145,9 @@ def needs_baseline(state: GateState) -> bool:
 def with_baseline(state: GateState, result: Result | None, *, is_first: bool = False) -> GateState:
     """Keep the result of the tests before a run; None: they were cut off."""
     is_bare = state.is_bare and (result is Result.GREEN or not is_first)
-    return replace(state, baseline=_BASELINES.get(result, Baseline.RED), is_bare=is_bare)
+    tested = Baseline.GREEN if result is Result.GREEN else Baseline.RED
+    baseline = Baseline.UNKNOWN if result in (None, Result.CANNOT_RUN) else tested
+    return replace(state, baseline=baseline, is_bare=is_bare)
 
 
 def without_sandbox(state: GateState, result: Result | None, *, is_first: bool) -> GateState | None:
@@ -223,18 +209,12 @@ def after_verdict(state: GateState, verdict: Verdict, head: Position) -> GateSta
     commits = run.boundary.commits if run is not None else ()
     if run is not None and run.check.after is not None and verdict.kind is not VerdictKind.UNTESTED:
         state = with_counts(state, run.check.after, head)
-    return replace(
-        state,
-        knows_run=state.knows_run or any(each.by_run for each in commits),
-        excused=run.excused if run is not None and verdict.is_open else "",
-        baseline=verdict.baseline,
-        before=state.before if verdict.is_open else head,
-        is_open=verdict.is_open,
-        judging=None,
-        test_run=None,
-        last=verdict,
-        reverted=verdict if verdict.reverted else state.reverted,
-    )
+    knows_run = state.knows_run or any(each.by_run for each in commits)
+    reverted = verdict if verdict.reverted else state.reverted
+    state = replace(state, knows_run=knows_run, judging=None, test_run=None, last=verdict, reverted=reverted)
+    excused = run.excused if run is not None and verdict.is_open else ""
+    before, is_open = state.before if verdict.is_open else head, verdict.is_open
+    return replace(state, excused=excused, baseline=verdict.baseline, before=before, is_open=is_open)
 
 
 def after_undo(state: GateState, boundary_id: str, head: Position) -> GateState:

@@ -32,19 +32,12 @@ def _opened(run: GateRun) -> GateRun:
 def retaken(run: GateRun, boundary: gate.Boundary, reverts: Mapping[str, str]) -> GateRun:
     """Judge again from the same start. ``reverts``: what this run's reverts reverted, by their shas."""
     present = reversed([commit.sha for commit in boundary.commits])
+    reverted = tuple(reverts[sha] for sha in present if sha in reverts)
     again = replace(
-        run,
-        boundary=boundary,
-        head=boundary.now.head,
-        order=gate.RunTests(),
-        runs=(),
-        alone=None,
-        reverted=tuple(reverts[sha] for sha in present if sha in reverts),
-        retakes=run.retakes + 1,
-        stale="",
-        check=run.check.again(),
+        run, boundary=boundary, head=boundary.now.head, order=gate.RunTests(), runs=(), alone=None
     )
-    return _opened(again)
+    retakes, check = run.retakes + 1, run.check.again()
+    return _opened(replace(again, reverted=reverted, retakes=retakes, stale="", check=check))
 
 
 def step(run: GateRun, event: gate.GateEvent, policy: GatePolicy) -> GateRun:
@@ -63,9 +56,8 @@ def step(run: GateRun, event: gate.GateEvent, policy: GatePolicy) -> GateRun:
             # HEAD stays where it is; only the set-aside changes are brought back.
             if run.retakes == MOST_RETAKES or run.is_back:
                 return _give_up(run, why)
-            return replace(
-                run, order=gate.PutBack() if run.is_aside else gate.RunTests(), planned=None, stale=why
-            )
+            order = gate.PutBack() if run.is_aside else gate.RunTests()
+            return replace(run, order=order, planned=None, stale=why)
         case gate.SetAside(), gate.CarriedOut():
             return replace(run, order=gate.RunTests(), runs=(), is_aside=True)
         case gate.ShowOld(), gate.Shown(changed=changed, gone=gone, hiding=hiding):
@@ -241,11 +233,9 @@ def _refused(run: GateRun, why: str) -> GateRun:
     match run.order:
         case gate.Push():
             assert run.planned is not None
-            verdict = replace(run.planned, why=f"{run.planned.why}; {why}", calls=True)
-            return _say(run, verdict)
+            return _say(run, replace(run.planned, why=f"{run.planned.why}; {why}", calls=True))
         case gate.Revert() | gate.Restore() if run.planned is None:
-            said = f"the tests fail, and it cannot be reverted: {why}"
-            return _restore(run, _paused(said))
+            return _restore(run, _paused(f"the tests fail, and it cannot be reverted: {why}"))
         case gate.Restore():
             return _say(run, _paused(f"the reverts are still there, and cannot be taken back: {why}"))
         case gate.SetAside():

@@ -381,20 +381,12 @@ class GateRun:
         assert self.verdict is not None
         everything = tuple(commit.sha for commit in self.boundary.commits)
         own = {each.sha for each in self.boundary.commits if each.owner is Owner.RUN} | {*self.reverted}
-        return replace(
-            self.verdict,
-            boundary_id=self.boundary_id,
-            run_id=self.run_id,
-            number=self.number,
-            task=self.task,
-            commits=tuple(sha for sha in everything if sha in own) or everything,
-            reverted=self.reverted,
-            tests=tuple(ran.word for ran in self.tests),
-            tests_s=tuple(ran.took_s for ran in self.tests),
-            refs=refs if self.reverted else (),
-            tail=self.tail,
-            at=at,
-        )
+        commits = tuple(sha for sha in everything if sha in own) or everything
+        tests, tests_s = tuple(ran.word for ran in self.tests), tuple(ran.took_s for ran in self.tests)
+        refs = refs if self.reverted else ()
+        verdict = replace(self.verdict, boundary_id=self.boundary_id, run_id=self.run_id, number=self.number)
+        verdict = replace(verdict, task=self.task, commits=commits, reverted=self.reverted, refs=refs)
+        return replace(verdict, tests=tests, tests_s=tests_s, tail=self.tail, at=at)
 
 
 def short(shas: tuple[str, ...]) -> tuple[str, ...]:

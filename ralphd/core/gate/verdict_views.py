@@ -45,13 +45,9 @@ def heard(verdict: Verdict) -> Verdict:
 
     Raise ValueError for a commit that is none.
     """
-    return replace(
-        verdict,
-        why=one_line(verdict.why) or "nobody says why",
-        commits=tuple(map(_short, verdict.commits)),
-        reverted=tuple(map(_short, verdict.reverted)),
-        tail="\n".join(tail_of(verdict.tail)),
-    )
+    why, tail = one_line(verdict.why) or "nobody says why", "\n".join(tail_of(verdict.tail))
+    commits, reverted = tuple(map(_short, verdict.commits)), tuple(map(_short, verdict.reverted))
+    return replace(verdict, why=why, commits=commits, reverted=reverted, tail=tail)
 
 
 def heard_in(found: object, boundary: str) -> Verdict | None:
@@ -59,17 +55,11 @@ def heard_in(found: object, boundary: str) -> Verdict | None:
     if not isinstance(found, Mapping):
         return None
     try:
-        task = found.get("task")
-        verdict = Verdict(
-            VerdictKind(found["kind"]),
-            _text(found["why"]),
-            boundary_id=boundary,
-            task=None if task is None else ReportedTask(_text(task["id"])),
-            commits=tuple(map(_text, found["commits"])),
-            reverted=tuple(map(_text, found["reverted"])),
-            tail=_text(found.get("tail", "")),
-        )
-        return heard(verdict)
+        task = None if found.get("task") is None else ReportedTask(_text(found["task"]["id"]))
+        commits, reverted = (tuple(map(_text, found[name])) for name in ("commits", "reverted"))
+        verdict = Verdict(VerdictKind(found["kind"]), _text(found["why"]), boundary_id=boundary, task=task)
+        tail = _text(found.get("tail", ""))
+        return heard(replace(verdict, commits=commits, reverted=reverted, tail=tail))
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -127,17 +117,13 @@ _SHOWN: Final = (
     *("at", "run_id", "iteration", "task", "verdict", "why", "commits", "reverted"),
     *("tests", "tests_s", "refs", "baseline", "tail"),
 )
-_RULES: Final = {"kept": "R3", "reverted": "R5"}
-_TITLES: Final = {
-    "kept": "Its commits stay: the tests pass",
-    "reverted": "Commits were reverted",
-    "untested": "Its commits were not judged",
+_TAKEN_BACK: Final = "each has a commit of its own that takes it back; ralphctl undo puts them back"
+_KINDS: Final = {
+    "kept": ("R3", "Its commits stay: the tests pass", "nothing was changed"),
+    "reverted": ("R5", "Commits were reverted", _TAKEN_BACK),
+    "untested": ("", "Its commits were not judged", "nothing was reverted"),
 }
-_DONE: Final = {
-    "kept": "nothing was changed",
-    "reverted": "each has a commit of its own that takes it back; ralphctl undo puts them back",
-    "untested": "nothing was reverted",
-}
+"""Rule, title and what was done, by the kind of a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,14 +166,10 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
         if iteration is not None and number != iteration:
             continue
         if entry.get("reverted") and not is_undone:
-            task = entry.get("task")
-            return ToUndo(
-                boundary_id=_boundary(entry),
-                run_id=str(entry.get("run_id")),
-                iteration=number if isinstance(number, int) else None,
-                task=task if isinstance(task, Mapping) else None,
-                commits=tuple(map(str, entry["reverted"])),
-            )
+            run_id, commits = str(entry.get("run_id")), tuple(map(str, entry["reverted"]))
+            task = task if isinstance(task := entry.get("task"), Mapping) else None
+            known = number if isinstance(number, int) else None
+            return ToUndo(_boundary(entry), run_id, known, task, commits)
         if is_undone and (is_first or iteration is None):
             of = "" if number is None else f" of iteration {number}"
             why, is_first = f"what was reverted{of} is put back already", False
@@ -200,19 +182,14 @@ def to_undo(newest_first: Iterable[Entry], iteration: int | None) -> ToUndo | st
 def explain_verdict(last: Entry, *, is_undone: bool) -> Explanation:
     """Explain why the commits of the last judged iteration were kept, reverted or neither."""
     kind = str(last.get("verdict"))
-    done = "put back by ralphctl undo" if is_undone else _DONE.get(kind, "")
+    rule, title, done = _KINDS.get(kind, ("", "Not known", ""))
+    done = "put back by ralphctl undo" if is_undone else done
     if any(str(ref).startswith(LEFT) for ref in last.get("refs") or ()):
         done = "the branch went back, and the ref keeps what it left; ralphctl undo puts it back"
     if kind == "untested" and last.get("reverted"):  # it could not be taken back
         done = "reverts that were made are still there"
-    in_the_way = kind == "untested" and not last.get("tests")
-    return Explanation(
-        "R8" if in_the_way else _RULES.get(kind, ""),
-        _TITLES.get(kind, "Not known"),
-        str(last.get("why") or ""),
-        figures=tuple(_figures(last)),
-        done=done,
-    )
+    rule = "R8" if kind == "untested" and not last.get("tests") else rule
+    return Explanation(rule, title, str(last.get("why") or ""), tuple(_figures(last)), done=done)
 
 
 def _figures(last: Entry) -> Iterable[Figure]:

@@ -19,24 +19,13 @@ from ralphd.core.time import Moment
 LINES_KEPT = 50
 """Of the output of a failed attempt, for the next prompt."""
 
-RESUMED: Final = (
-    FailureKind.RATE_LIMIT,
-    FailureKind.USAGE_LIMIT,
-    FailureKind.TRANSIENT,
-    FailureKind.TIMEOUT,
-    FailureKind.STALL,
-)
+_NAMED: Final = (FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, *tasks.TOO_LONG)
+"""A checkpoint after one of these has its name as the reason."""
+RESUMED: Final = (*_NAMED, FailureKind.TRANSIENT)
 """After these the same agent resumes its session, if it had begun to work."""
 
 _AT_ONCE: Final = (FailureKind.AGENT_INCOMPLETE, FailureKind.CONTEXT)
 _CRASHED: Final = (FailureKind.AGENT_CRASH, FailureKind.UNKNOWN, FailureKind.TRANSIENT, *tasks.TOO_LONG)
-_REASONS: Final[Mapping[FailureKind, PauseReason]] = {
-    FailureKind.RATE_LIMIT: PauseReason.RATE_LIMIT,
-    FailureKind.USAGE_LIMIT: PauseReason.USAGE_LIMIT,
-    FailureKind.TIMEOUT: PauseReason.TIMEOUT,
-    FailureKind.STALL: PauseReason.STALL,
-}
-
 _ENDS: Final[Mapping[model.Stage, str]] = {model.Finished(75): "pausing", model.Finished(1): "the loop ends"}
 
 _Sequel: TypeAlias = tuple[LoopStep, str]
@@ -63,7 +52,8 @@ def failed(
     # One checkpoint, before anything else: that of the sequel says more, where it has one.
     own = [order for order in after.orders if isinstance(order, model.SaveCheckpoint)]
     others = [_logged(order) for order in after.orders if not isinstance(order, model.SaveCheckpoint)]
-    saved = model.SaveCheckpoint(_REASONS.get(kind, PauseReason.ERROR), iteration, None, why)
+    reason = PauseReason(kind.value) if kind in _NAMED else PauseReason.ERROR
+    saved = model.SaveCheckpoint(reason, iteration, None, why)
     until = next((each.until for each in others if isinstance(each, model.ReportAgentOut | Rest)), None)
     report = model.ReportAttempt(iteration, kind, event.finding.rule, why, next_words, until)
     note = (model.Handoff(f"Previous rotation crashed: {why}"),) if kind in _CRASHED else ()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 # These three at run time: the codec of the state files reads the annotations.
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict_views import RevertNotice
+from ralphd.core.limits import UserLimits
 from ralphd.core.time import Moment
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class LoopPolicy:
+class LoopPolicy(UserLimits):
     """The rules of one loop, from its pinned configuration. Defaults are the configuration's.
 
     ``agents`` may be asked, the primary first: in this order (L2), or with ``rotates`` in turns, an iteration
@@ -197,9 +198,6 @@ class LoopPolicy:
     reset_margin_s: float = 60.0
     outage_max_wait_s: float = 900.0
     pause_when_exhausted: bool = False
-    max_iterations: int = 0
-    max_cost_usd: float = 0.0
-    max_runtime_s: float = 0.0
 
 
 class PendingRequest(StrEnum):
@@ -325,13 +323,17 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class _Fact:
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Began(_Fact):
     """The loop begins, at the checkpoint ``resumed`` if there is one.
 
     ``verdict`` reached no loop so far. ``undone``: boundaries restored by a person.
     """
 
-    at: Moment
     plan: Plan | None
     resumed: Checkpoint | None = None
     verdict: Verdict | None = None
@@ -339,7 +341,7 @@ class Began:
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptOver:
+class AttemptOver(_Fact):
     """An attempt has ended and its tree is gone. ``plan`` is the current list; ``chance`` is random.
 
     ``worked``: its session is worth resuming; ``promised``: its last message has the promise. ``halted`` says
@@ -348,7 +350,6 @@ class AttemptOver:
     has been restored since.
     """
 
-    at: Moment
     finding: Classification
     plan: Plan | None
     commits: int = 0
@@ -364,63 +365,48 @@ class AttemptOver:
 
 
 @dataclass(frozen=True, slots=True)
-class HeldBack:
+class HeldBack(_Fact):
     """The attempt did not start: its account has a limit, no free slot, or a probe (Q2, Q3, Q6).
 
     ``brief``: a matter of minutes, for which a loop never ends with 75.
     """
 
-    at: Moment
     until: Moment
     why: str
     brief: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class AccountFreed:
+class AccountFreed(_Fact):
     """What held the agent's account back has changed: it may be asked for a permit again."""
 
-    at: Moment
     agent: str
 
 
-@dataclass(frozen=True, slots=True)
-class LoopWoke:
+class LoopWoke(_Fact):
     """The wait may be over."""
 
-    at: Moment
 
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
+class Skipped(_Fact):
     """A person ends the wait, at their own risk (L12)."""
 
-    at: Moment
-
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class Judged(_Fact):
     """The answer to a finished iteration. ``unheard``: the loop stopped waiting before the verdict (R9)."""
 
-    at: Moment
     next: Next
     plan: Plan | None
     verdict: Verdict | None = None
     unheard: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class PauseAsked:
+class PauseAsked(_Fact):
     """Pause after this iteration (L12)."""
 
-    at: Moment
 
-
-@dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopAsked(_Fact):
     """End after this iteration."""
-
-    at: Moment
 
 
 LoopEvent: TypeAlias = (

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.review import NOTHING, Review, ReviewFinding, counted, dismissed_by, named, shown
+from ralphd.core.loop.tasks import TOO_LONG
 from ralphd.core.supervision.backoff import grown
 from ralphd.core.text import plain_lines
 
@@ -22,13 +23,8 @@ REVIEW_TRIES: Final = 2
 MOST_PLAN_CHARS: Final = 16_000
 MOST_PLAN_LINES: Final = 2_000
 
-_TOO_LONG: Final = frozenset({FailureKind.TIMEOUT, FailureKind.STALL})
-RETRIED: Final = _TOO_LONG | {
-    FailureKind.AGENT_CRASH,
-    FailureKind.CONTEXT,
-    FailureKind.TRANSIENT,
-    FailureKind.UNKNOWN,
-}
+_BROKE_OFF: Final = (FailureKind.AGENT_CRASH, FailureKind.CONTEXT, FailureKind.TRANSIENT, FailureKind.UNKNOWN)
+RETRIED: Final = (*TOO_LONG, *_BROKE_OFF)
 """Timeouts and exit codes other than 0. The loop itself handles limits, logins and failed starts."""
 
 UNREVIEWED: Final = "phases: without [phases] review_command an attempt is plan and implement, and no review"
@@ -210,9 +206,9 @@ def _failed(phases: Phases, event: AgentDone, policy: PhasePolicy) -> PhaseStep:
     phases = replace(phases, tries=phases.tries + 1)
     if event.kind in RETRIED and not event.not_started:
         if phases.tries < tries_of(phases.phase, policy):
-            phases = _with_more_time(phases) if event.kind in _TOO_LONG else phases
+            phases = _with_more_time(phases) if event.kind in TOO_LONG else phases
             return _enter(phases, phases.phase, policy, f"phase {number} failed, retrying")
-        if phases.phase is Phase.TRIAGE and event.kind not in _TOO_LONG:
+        if phases.phase is Phase.TRIAGE and event.kind not in TOO_LONG:
             return _triaged(phases, "", policy, f"phase {number} failed, so that nothing is dismissed")
     return PhaseStep(phases, PhasesOver(failed=True), f"phase {number} failed")
 
@@ -326,10 +322,8 @@ def phase_prompt(prompt: str, phases: Phases) -> str:
             section = _TRIAGE.format(findings=findings_text(phases.findings))
         case Phase.ADDRESS:
             section = _ADDRESS.format(findings=findings_text(phases.findings))
-        case _ if phases.plan.strip():
-            section = (
-                f"## This phase: implement\n\nThis is the plan that was made for it:\n\n{phases.plan.strip()}"
-            )
+        case _ if plan := phases.plan.strip():
+            section = f"## This phase: implement\n\nThis is the plan that was made for it:\n\n{plan}"
         case _:
             return prompt
     return f"{prompt.rstrip()}\n\n{section}\n"

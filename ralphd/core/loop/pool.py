@@ -113,15 +113,10 @@ def pool_view(memory: LoopState, at: Moment) -> dict[str, Any] | None:
     agents = []
     for name in pool.agents:
         out = None if pool.is_in(name, at) else pool.entry(name)
-        agents.append(
-            {
-                "name": _shown(name),
-                "in": out is None,
-                "until": None if out is None or out.until is None else rfc3339(out.until),
-                "reason": None if out is None else _shown(out.reason),
-                "last": name == memory.last_agent,
-            }
-        )
+        until = None if out is None or out.until is None else rfc3339(out.until)
+        cooldown = {"until": until, "reason": None if out is None else _shown(out.reason)}
+        agent = {"name": _shown(name), "in": out is None, **cooldown, "last": name == memory.last_agent}
+        agents.append(agent)
     return {"strategy": "rotate" if memory.rotates else "fallback", "agents": agents}
 
 

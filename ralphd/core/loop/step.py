@@ -142,14 +142,10 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
         end = EndLoop(78, "configuration", f"the task list cannot be used: {plan.fault}")
         return transitions.ended(loop, end)
     lost = () if memory.in_flight is None else (model.ReportLost(memory.in_flight),)
-    memory = replace(
-        memory,
-        began_at=event.at if memory.began_at is None else memory.began_at,
-        agents=policy.agents,
-        rotates=policy.rotates,
-        in_flight=None,
-        list_file=plan.file if plan is not None and plan.tasks else None,
-    )
+    began_at = event.at if memory.began_at is None else memory.began_at
+    list_file = plan.file if plan is not None and plan.tasks else None
+    memory = replace(memory, began_at=began_at, in_flight=None, list_file=list_file)
+    memory = replace(memory, agents=policy.agents, rotates=policy.rotates)
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(ledger, plan), memory=memory)
     if event.verdict is not None and event.verdict.boundary_id != memory.judged:
@@ -334,15 +330,11 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(ledger, loop.plan))
     loop = transitions.with_pool(replace(loop, ledger=ledger, memory=memory, failing=0), pool)
     summary = "the agent finished" if not has_list else "done" if complete else "another task was done"
-    return LoopStep(
-        replace(loop, stage=model.AwaitingVerdict(iteration, event.promised and not task.added)),
-        (
-            model.ReportAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration ends"),
-            model.Handoff(""),
-            *([model.ClearCheckpoint()] if complete else []),
-            model.FinishIteration(iteration, failed=False, complete=complete, summary=summary),
-        ),
-    )
+    stage = model.AwaitingVerdict(iteration, event.promised and not task.added)
+    report = model.ReportAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration ends")
+    cleared = (model.ClearCheckpoint(),) if complete else ()
+    finish = model.FinishIteration(iteration, failed=False, complete=complete, summary=summary)
+    return LoopStep(replace(loop, stage=stage), (report, model.Handoff(""), *cleared, finish))
 
 
 def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, policy: LoopPolicy) -> LoopStep:

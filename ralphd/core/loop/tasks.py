@@ -189,16 +189,10 @@ def previous(ledger: Ledger, task: Task) -> Previous | None:
     return Previous(record.last_attempt, record.last_agent, record.last_kind, failure, lines)
 
 
-def attempted(ledger: Ledger, task: Task) -> Ledger:
-    """Count an attempt that is about to start."""
+def attempted(ledger: Ledger, task: Task, more: int) -> Ledger:
+    """Count an attempt that is about to start; ``more`` -1: it did not, its account has a limit (Q2)."""
     record = record_of(task, ledger)
-    return {**ledger, task.id: replace(record, attempts=record.attempts + 1)}
-
-
-def held_back(ledger: Ledger, task: Task) -> Ledger:
-    """Take back the count of an attempt that did not start: its account has a limit (Q2)."""
-    record = record_of(task, ledger)
-    return {**ledger, task.id: replace(record, attempts=max(record.attempts - 1, 0))}
+    return {**ledger, task.id: replace(record, attempts=max(record.attempts + more, 0))}
 
 
 def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:

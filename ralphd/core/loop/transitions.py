@@ -41,7 +41,7 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
     for agent in back:
         pool = pool.let_in(agent)
     agent, task = iteration.agent, iteration.task
-    loop = replace(loop, ledger=tasks.attempted(loop.ledger, task))
+    loop = replace(loop, ledger=tasks.attempted(loop.ledger, task, 1))
     nth = tasks.record_of(task, loop.ledger).attempts
     iteration = replace(iteration, attempt=iteration.attempt + 1, nth=nth)
     in_flight = model.InFlight(iteration.number, iteration.attempt, agent, task.id, task.title, at)
@@ -99,7 +99,7 @@ def exhausted(
 def held_back(loop: Loop, iteration: Iteration, event: model.HeldBack, policy: LoopPolicy) -> LoopStep:
     """Let another agent continue, or wait: the account of the iteration's agent gave no permit (Q2, Q6)."""
     iteration = replace(iteration, attempt=max(iteration.attempt - 1, 0), nth=max(iteration.nth - 1, 0))
-    ledger = tasks.held_back(loop.ledger, iteration.task)
+    ledger = tasks.attempted(loop.ledger, iteration.task, -1)
     loop = replace(loop, ledger=ledger, memory=replace(loop.memory, in_flight=None))
     if over := end_now(loop, iteration, event.at, policy):
         return over
@@ -119,22 +119,11 @@ def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPol
 
     The limit comes first: at the same limit the Regent requests a stop, and the exit code is to say why.
     """
-    if limit := limit_reached(loop, at, policy):
+    memory = loop.memory
+    if limit := policy.reached(memory.iteration, memory.cost_usd, memory.began_at, at):
         saved = model.SaveCheckpoint(PauseReason.ITERATION_BOUNDARY, iteration, None, limit)
         return ended(loop, EndLoop(5, "limit", limit), saved)
     return None if loop.request is model.PendingRequest.NONE else end_by_request(loop, iteration)
-
-
-def limit_reached(loop: Loop, at: Moment, policy: LoopPolicy) -> str | None:
-    """Return the user's limit that is reached, in words (L10)."""
-    memory = loop.memory
-    if policy.max_iterations and memory.iteration >= policy.max_iterations:
-        return f"max_iterations = {policy.max_iterations} reached"
-    if policy.max_cost_usd and memory.cost_usd >= policy.max_cost_usd:
-        return f"${memory.cost_usd:.2f} of ${policy.max_cost_usd:.2f} spent (max_cost_usd)"
-    if policy.max_runtime_s and memory.began_at is not None and at - memory.began_at >= policy.max_runtime_s:
-        return f"{at - memory.began_at:.0f} s of {policy.max_runtime_s:.0f} s used (max_runtime_seconds)"
-    return None
 
 
 def end_by_request(loop: Loop, iteration: Iteration | None) -> LoopStep:

@@ -9,20 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from ralphd.core.quota.model import (
-    LONGEST_LIMIT_S,
-    MOST_WINDOWS,
-    PROBE_S,
-    SAME_RESET_S,
-    SLOT_LOOK_S,
-    AccountRules,
-    AccountUser,
-    Hold,
-    HoldKind,
-    QuotaClock,
-    QuotaLimit,
-    QuotaWindow,
-)
+from ralphd.core.quota import model
+from ralphd.core.quota.model import AccountRules, AccountUser, Hold, HoldKind, QuotaClock, QuotaWindow
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment, rfc3339
 
@@ -88,9 +76,9 @@ def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, prio
     if limit is not None and at < limit.until:
         by_whom = "" if limit.source == by else f" (met by {short_name(limit.source)})"
         return Hold(HoldKind.LIMIT, limit.until, f"account {account}: {limit.name}{by_whom}", limit.brief)
-    if limit is not None and probe is not None and probe.by != by and at < probe.since + PROBE_S:
+    if limit is not None and probe is not None and probe.by != by and at < probe.since + model.PROBE_S:
         why = f"account {account}: usage limit over; {short_name(probe.by)} tries it first"
-        return Hold(HoldKind.PROBE, probe.since + PROBE_S, why)
+        return Hold(HoldKind.PROBE, probe.since + model.PROBE_S, why)
     if (window := reserved(clock, at, rules)) is not None and window.resets_at is not None:
         used = f"{100 * window.used:.0f} % of the {window.limit} used"
         why = f"account {account}: {used}, usage limit by keep_free = {rules.keep_free:g}"
@@ -109,7 +97,7 @@ def _slot_hold(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, prio
         return None
     used = min(len(clock.working), rules.slots)
     why = f"account {clock.account}: {used} of {rules.slots} slots are in use, {ahead} wait before it"
-    return Hold(HoldKind.SLOTS, at + SLOT_LOOK_S, why)
+    return Hold(HoldKind.SLOTS, at + model.SLOT_LOOK_S, why)
 
 
 def start_hold(
@@ -128,9 +116,9 @@ def start_hold(
     slots = 1 if clock.limit is not None else rules.slots
     if hold is None and slots and len(before) >= max(slots - len(clock.working), 1):
         why = f"account {clock.account}: {min(len(clock.working), slots)} of {slots} slots are in use"
-        hold = Hold(HoldKind.SLOTS, at + SLOT_LOOK_S, why)
+        hold = Hold(HoldKind.SLOTS, at + model.SLOT_LOOK_S, why)
         if clock.limit is not None:
-            hold = Hold(HoldKind.PROBE, at + PROBE_S, f"account {clock.account}: usage limit over")
+            hold = Hold(HoldKind.PROBE, at + model.PROBE_S, f"account {clock.account}: usage limit over")
     if hold is None or not before:
         return hold
     return replace(hold, why=f"{hold.why}; next after {first_names(before)}")
@@ -145,12 +133,12 @@ def reserved(clock: QuotaClock, at: Moment, rules: AccountRules) -> QuotaWindow 
     return max(full, key=lambda each: each.resets_at or 0.0, default=None)
 
 
-def limit_met(clock: QuotaClock, met: QuotaLimit) -> QuotaClock:
+def limit_met(clock: QuotaClock, met: model.QuotaLimit) -> QuotaClock:
     """Note a limit that an attempt met (Q2). A later reset that is known holds; a guess yields to it."""
     clock, at = at_present(clock, met.since), met.since
-    met, before = replace(met, until=min(met.until, at + LONGEST_LIMIT_S)), clock.limit
+    met, before = replace(met, until=min(met.until, at + model.LONGEST_LIMIT_S)), clock.limit
     if before is not None and before.until > at and (met.guessed or not before.guessed):
-        is_same = met.brief is before.brief and met.until <= before.until + SAME_RESET_S
+        is_same = met.brief is before.brief and met.until <= before.until + model.SAME_RESET_S
         if is_same or met.until <= before.until:  # several attempts met one limit: it is news once
             met = replace(before, until=max(before.until, met.until))
     return replace(clock, limit=met, probe=None)
@@ -175,7 +163,7 @@ def reported(clock: QuotaClock, windows: tuple[QuotaWindow, ...]) -> QuotaClock:
     known = {each.name: each for each in clock.windows}
     for each in windows:
         known[each.name] = each.after(known.get(each.name))
-    newest = sorted(known.values(), key=lambda each: each.seen_at)[-MOST_WINDOWS:]
+    newest = sorted(known.values(), key=lambda each: each.seen_at)[-model.MOST_WINDOWS :]
     return replace(clock, windows=tuple(sorted(newest, key=lambda each: each.name)))
 
 
@@ -193,7 +181,8 @@ def at_present(clock: QuotaClock, at: Moment) -> QuotaClock:
     limit, probe = clock.limit, clock.probe
     if limit is not None and limit.since > at + SET_BACK_S:
         length_s = limit.until - limit.since
-        until = at + length_s if limit.guessed or limit.brief else min(limit.until, at + LONGEST_LIMIT_S)
+        until = min(limit.until, at + model.LONGEST_LIMIT_S)
+        until = at + length_s if limit.guessed or limit.brief else until
         limit = replace(limit, since=at, until=until)
     if probe is not None and probe.since > at + SET_BACK_S:
         probe = replace(probe, since=at)
@@ -216,7 +205,7 @@ def state_of(clock: QuotaClock, at: Moment) -> str:
     """Return ``open``, ``limited`` or ``probing``."""
     if clock.limit is None:
         return "open"
-    is_probing = clock.probe is not None and at < clock.probe.since + PROBE_S
+    is_probing = clock.probe is not None and at < clock.probe.since + model.PROBE_S
     return "probing" if is_probing and at >= clock.limit.until else "limited"
 
 
@@ -226,14 +215,8 @@ def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
     if limit is not None:
         until, by = rfc3339(limit.until), short_name(limit.source)
         message = f"account {clock.account}: {limit.name}, met by {by}; nobody starts before {until}"
-        data = {
-            "message": message,
-            "account": clock.account,
-            "agent": clock.agent,
-            "until": until,
-            "met_by": by,
-        }
-        return "quota.limited", f"{clock.account} {limit.since}", data
+        data = {"message": message, "account": clock.account, "agent": clock.agent}
+        return "quota.limited", f"{clock.account} {limit.since}", data | {"until": until, "met_by": by}
     if clock.opened_at is None:
         return None
     message = f"account {clock.account}: the limit is over, work continues"

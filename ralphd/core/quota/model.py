@@ -157,12 +157,10 @@ class QuotaClock:
         """Return the clock without ralphs that have died or moved on."""
         if not gone:
             return self
-        return replace(
-            self,
-            probe=None if self.probe is not None and self.probe.by in gone else self.probe,
-            working=tuple(each for each in self.working if each.by not in gone),
-            waiting=tuple(each for each in self.waiting if each.by not in gone),
-        )
+        probe = None if self.probe is not None and self.probe.by in gone else self.probe
+        working = tuple(each for each in self.working if each.by not in gone)
+        waiting = tuple(each for each in self.waiting if each.by not in gone)
+        return replace(self, probe=probe, working=working, waiting=waiting)
 
     def users(self) -> frozenset[str]:
         """Return all ralphs in it."""

@@ -232,31 +232,9 @@ class Woke(Fact):
     is_free: bool = False
 
 
-Event: TypeAlias = (
-    StartRequested
-    | StopRequested
-    | PauseRequested
-    | ResumeRequested
-    | RestartRequested
-    | SkipWaitRequested
-    | DaemonStopping
-    | DaemonStarted
-    | Spawned
-    | SpawnFailed
-    | SpawnPostponed
-    | RunEnded
-    | Reported
-    | GateRunBegan
-    | BaselineTested
-    | LeftBehind
-    | HistoryRewritten
-    | VerdictReached
-    | CommitsRestored
-    | FellSilent
-    | Overran
-    | Committed
-    | CostSeen
-    | ScheduleEnded
-    | GraceOver
-    | Woke
-)
+Starts: TypeAlias = StartRequested | ResumeRequested | RestartRequested | SkipWaitRequested
+"""Someone wants the ralph to work."""
+_Ends: TypeAlias = StopRequested | PauseRequested | DaemonStopping | ScheduleEnded | GraceOver | Overran
+_OfRun: TypeAlias = Spawned | SpawnFailed | SpawnPostponed | RunEnded | Reported | FellSilent | CostSeen
+_OfGate: TypeAlias = GateRunBegan | BaselineTested | VerdictReached | CommitsRestored | HistoryRewritten
+Event: TypeAlias = Starts | _Ends | _OfRun | _OfGate | LeftBehind | Committed | DaemonStarted | Woke

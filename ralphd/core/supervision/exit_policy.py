@@ -26,6 +26,8 @@ _ENDED_WITH = {0: Outcome.DONE, 75: Outcome.PAUSED}
 _NAME_CHARS = 80
 _HELLO_ENDED_WITH = {2: Outcome.REFUSED, 5: Outcome.LIMIT, 78: Outcome.REFUSED}
 _ENDED_FOR = {model.Overdue.STALL: Outcome.STALLED, model.Overdue.TIMEOUT: Outcome.TIMED_OUT}
+_FAILURE_KINDS = {Outcome.GAVE_UP: "fatal", Outcome.STALLED: "stall", Outcome.TIMED_OUT: "timeout"}
+_FAILURE_KINDS |= dict.fromkeys((Outcome.FAILED, Outcome.LOST), "unknown")
 _EXIT_WORDS = {126: "found, but not executable", 127: "command not found"}
 
 
@@ -78,15 +80,7 @@ def heard(ending: ExitFacts, said: RunReports) -> ExitFacts:
 
 
 def failure_kind(meant: Outcome) -> str | None:
-    match meant:
-        case Outcome.GAVE_UP:
-            return "fatal"
-        case Outcome.STALLED | Outcome.TIMED_OUT:
-            return "stall" if meant is Outcome.STALLED else "timeout"
-        case Outcome.FAILED | Outcome.LOST:
-            return "unknown"
-        case _:
-            return None
+    return _FAILURE_KINDS.get(meant)
 
 
 def in_words(ending: ExitFacts) -> str:
@@ -170,9 +164,8 @@ def _because(word: model.LastWord | None) -> str:
 def _limited(current: Supervision, ending: ExitFacts, limit: str | None) -> Step:
     word = last_word(ending, current.said)
     limit = limit or (word.why if word is not None else None) or None
-    return _finished(
-        current, ending, model.Done("limit", limit), f"Ralph stopped: {limit or 'your limit was reached'}"
-    )
+    text = f"Ralph stopped: {limit or 'your limit was reached'}"
+    return _done(current, ending, text, model.Done("limit", limit))
 
 
 def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: Policy) -> Step:
@@ -238,9 +231,8 @@ def _paused(current: Supervision, ending: ExitFacts, policy: Policy, *, resume_a
     word = last_word(ending, current.said)
     why = "" if word is None else word.why
     text = f"Ralph paused: {why or reason.replace('_', ' ')}"
-    calls = (
-        (model.Escalate(text),) if policy.supervised and word is not None and word.reason == TASK_LIST else ()
-    )
+    needs_you = policy.supervised and word is not None and word.reason == TASK_LIST
+    calls = (model.Escalate(text),) if needs_you else ()
     by_loop = policy.own_loop and word is not None and word.resume_at is not None
     is_logged = by_loop or bool(calls)
     told = (None, resume_at, (("message", text),)) if is_logged else (text, resume_at)
@@ -286,14 +278,10 @@ def _seconds(delay_s: float) -> str:
     return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
-def _done(current: Supervision, ending: ExitFacts, text: str) -> Step:
-    return _finished(current, ending, model.Done(), text)
-
-
-def _finished(current: Supervision, ending: ExitFacts, done: model.Done, text: str) -> Step:
+def _done(current: Supervision, ending: ExitFacts, text: str, done: model.Done | None = None) -> Step:
     left = uncommitted_words(ending.uncommitted)
     announcement = Announce("ralph.done", f"{text}, but {left}" if left else text)
-    return current.enter(replace(done, uncommitted=left), announcement)
+    return current.enter(replace(done or model.Done(), uncommitted=left), announcement)
 
 
 def uncommitted_words(names: Sequence[str]) -> str:

@@ -24,9 +24,8 @@ def explain_end(
     explained = replace(_ended(ending, meant, said, after, policy), done=_done(after, policy))
     figures = (*_end_figures(ending, after, policy), *explained.figures)
     if meant in (Outcome.STALLED, Outcome.TIMED_OUT) and silence is not None:
-        return replace(
-            silence, figures=(*silence.figures, *figures), done=f"{silence.done}; {explained.done}"
-        )
+        done = f"{silence.done}; {explained.done}"
+        return replace(silence, figures=(*silence.figures, *figures), done=done)
     return replace(explained, figures=figures, silence=silence)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NewType, TypeAlias
 
+from ralphd.core.limits import UserLimits
 from ralphd.core.time import Moment
 
 RunId = NewType("RunId", str)
@@ -111,7 +112,7 @@ class ExitFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(UserLimits):
     """The rules of one ralph, from its pinned configuration. Defaults are the configuration's.
 
     ``own_loop``: it runs the built-in loop, which numbers its iterations across runs.
@@ -120,9 +121,6 @@ class Policy:
     supervised: bool = True
     restart: Restart = Restart.ON_FAILURE
     mode: Mode = Mode.LOOP
-    max_iterations: int = 0
-    max_cost_usd: float = 0.0
-    max_runtime_s: float = 0.0
     iteration_pause_s: float = 1.0
     max_retries: int = 3
     retry_backoff_s: float = 30.0

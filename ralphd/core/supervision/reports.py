@@ -6,7 +6,7 @@ A report is acted upon once. The reply is kept by the report's id, and given aga
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ralphd.core.failures.kinds import hint, kind_of, meaning
 from ralphd.core.supervision import model
@@ -16,6 +16,11 @@ from ralphd.core.time import Moment, rfc3339
 # The reports that a run can send (G1, H6, C3).
 
 NO_REASON = "waiting"
+_ATTEMPT_KEYS: Final = (
+    *("iteration", "task", "attempt", "phase", "agent", "outcome", "failure_kind", "category", "hint"),
+    *("rule", "why", "code", "cost_usd", "cost_source", "tokens_in", "tokens_out", "model", "session"),
+    *("duration_s", "reset_at", "commits", "next"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,29 +87,14 @@ class AttemptFinished:
     def data(self) -> Mapping[str, Any]:
         """Return what history and events keep of it, by their names; an unknown cost is None."""
         kind = kind_of(self.kind)
-        return {
-            "iteration": self.iteration,
+        return {name: getattr(self, name, None) for name in _ATTEMPT_KEYS} | {
             "task": task_data(self.task),
-            "attempt": self.attempt,
-            "phase": self.phase,
-            "agent": self.agent,
-            "outcome": self.outcome,
             "failure_kind": self.kind,
             "category": None if kind is None else meaning(kind).category.value,
             "hint": None if kind is None else hint(kind, reset_known=self.reset_at is not None).value,
-            "rule": self.rule,
-            "why": self.why,
-            "code": self.code,
             "cost_usd": None if self.cost_source is CostSource.UNKNOWN else self.cost_usd,
             "cost_source": None if self.cost_source is None else self.cost_source.value,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "model": self.model,
-            "session": self.session,
-            "duration_s": self.duration_s,
             "reset_at": None if self.reset_at is None else rfc3339(self.reset_at),
-            "commits": self.commits,
-            "next": self.next,
         }
 
 
@@ -126,14 +116,9 @@ class IterationFinished:
     waits: bool = True
 
     def data(self) -> Mapping[str, Any]:
-        return {
-            "iteration": self.number,
-            "failed": self.failed,
-            "summary": self.summary,
-            "task": task_data(self.task),
-            "complete": self.complete,
-            "commits": list(self.commits),
-        }
+        result = {"iteration": self.number, "failed": self.failed, "summary": self.summary}
+        task = {"task": task_data(self.task), "complete": self.complete}
+        return {**result, **task, "commits": [*self.commits]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,17 +157,9 @@ class Heartbeat:
     """The run lives. After the first one it stalls without them (H6)."""
 
 
+_OfWork: TypeAlias = IterationStarted | AttemptFinished | IterationFinished | Cost
 Report: TypeAlias = (
-    Hello
-    | IterationStarted
-    | AttemptFinished
-    | IterationFinished
-    | WaitingUntil
-    | Cost
-    | AgentExhausted
-    | AgentReturned
-    | model.LastWord
-    | Heartbeat
+    Hello | _OfWork | WaitingUntil | AgentExhausted | AgentReturned | model.LastWord | Heartbeat
 )
 
 
@@ -300,10 +277,8 @@ def spent(current: Supervision, usd: float) -> Supervision:
 def _started(current: Supervision, at: Moment, report: IterationStarted, policy: Policy) -> Step:
     agent = report.agent or current.said.agent
     said = replace(current.said, iterates=True, task=report.task, agent=agent, wait=None, last_word=None)
-    actions: list[model.Action] = [
-        *wait_ended(current),
-        Announce("iteration.started", data=(("iteration", report.number), ("task", task_data(report.task)))),
-    ]
+    data = (("iteration", report.number), ("task", task_data(report.task)))
+    actions: list[model.Action] = [*wait_ended(current), Announce("iteration.started", data=data)]
     state = current.state
     if isinstance(state, model.Stopping | model.Pausing) and not state.asked and state.kill_at is not None:
         # It should have ended at its boundary, and began another iteration: terminate it like any command.
@@ -353,13 +328,7 @@ def _given_time(current: Supervision, at: Moment, policy: Policy, actions: tuple
 
 def limit_reached(tally: model.Tally, at: Moment, policy: Policy) -> str | None:
     """Return the user's own limit that is reached now, in words, or None (E4)."""
-    if policy.max_iterations and tally.iteration >= policy.max_iterations:
-        return f"max_iterations = {policy.max_iterations} reached"
-    if policy.max_cost_usd and tally.cost_usd >= policy.max_cost_usd:
-        return f"${tally.cost_usd:.2f} of ${policy.max_cost_usd:.2f} spent (max_cost_usd)"
-    if policy.max_runtime_s and tally.began_at is not None and at - tally.began_at >= policy.max_runtime_s:
-        return f"{at - tally.began_at:.0f} s of {policy.max_runtime_s:.0f} s used (max_runtime_seconds)"
-    return None
+    return policy.reached(tally.iteration, tally.cost_usd, tally.began_at, at)
 
 
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: Policy) -> Step:

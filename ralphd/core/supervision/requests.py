@@ -18,6 +18,7 @@ def why_not(current: Supervision, event: Event) -> str | None:
     """Return why a request does not fit the state of the ralph, or None."""
     settled = isinstance(current.state, model.SETTLED)
     is_paused = isinstance(current.state, model.Paused) and current.state.resume_at is not None
+    waits_itself = isinstance(current.state, model.Running) and current.said.wait is not None
     match event:
         case PauseRequested() if settled:
             return f"it is {current.state.kind}: there is nothing to pause"
@@ -25,9 +26,7 @@ def why_not(current: Supervision, event: Event) -> str | None:
             return f"it is {current.state.kind}, not paused: start it instead"
         case ResumeRequested() if current.goal is Goal.STOPPED:
             return f"it is {current.state.kind} and was asked to stop: start it instead"
-        case SkipWaitRequested() if (
-            isinstance(current.state, model.Running) and current.said.wait is not None
-        ):
+        case SkipWaitRequested() if waits_itself:
             its_own = "its command waits on its own and does not support skip-wait"
             return None if current.said.signals else its_own
         case SkipWaitRequested() if not (is_paused or isinstance(current.state, model.Waiting)):
@@ -48,13 +47,11 @@ def start(current: Supervision, at: Moment, *, continues: bool) -> Step:
     match current.state:
         case model.Idle() | model.Stopped() | model.Failed() | model.Done():
             return transitions.spawn(replace(wanted, tally=tally), before=current.state)
-        case model.Paused():
+        case model.Paused() | model.Starting():
             return resume(current)
         case model.Pausing() | model.Stopping():
             fresh = replace(wanted, tally=tally)
             return fresh.enter(transitions.ending(current.state, again=True))
-        case model.Starting():
-            return wanted.enter(replace(current.state, kill=False))
         case _:
             return Step(wanted)
 
@@ -81,9 +78,8 @@ def pause(current: Supervision, at: Moment, policy: Policy) -> Step:
             return current.enter(pausing, transitions.PAUSING_AT_BOUNDARY, *wish)
         case model.Running(run_id=run_id):
             pausing = model.Pausing(run_id, since=at, kill_at=at + policy.stop_timeout_s)
-            return current.enter(
-                pausing, transitions.PAUSING, *transitions.ask(run_id, policy.stop_timeout_s)
-            )
+            orders = transitions.ask(run_id, policy.stop_timeout_s)
+            return current.enter(pausing, transitions.PAUSING, *orders)
         case model.Stopping(run_id=run_id, since=since, kill_at=kill_at, asked=asked):
             return current.enter(model.Pausing(run_id, since, kill_at, asked))
         case model.Waiting():
@@ -120,9 +116,8 @@ def restart(current: Supervision, at: Moment, policy: Policy) -> Step:
         case model.Waiting() | model.Paused():
             return transitions.spawn(fresh, transitions.RESTARTING, before=current.state)
         case model.Idle() | model.Stopped() | model.Failed() | model.Done():
-            return transitions.spawn(
-                replace(current, tally=model.Tally(began_at=at)), transitions.RESTARTING, before=current.state
-            )
+            afresh = replace(current, tally=model.Tally(began_at=at))
+            return transitions.spawn(afresh, transitions.RESTARTING, before=current.state)
 
 
 def skip_wait(current: Supervision, at: Moment) -> Step:
@@ -226,7 +221,8 @@ def over(
     tally = replace(tally, reverts=tally.reverts + reverted, called=verdict.why if verdict.calls else None)
     said = replace(current.said, testing=False, judged=verdict.boundary_id, reverted=reverted)
     current = replace(current, tally=tally, said=said)
-    actions = (*_verdict_actions(verdict, calls=is_news), *_weakened(verdict))
+    weakened = Announce("tests.weakened", f"Tests weakened: {verdict.why}", data=data_of(verdict))
+    actions = (*_verdict_actions(verdict, calls=is_news), *((weakened,) if verdict.weakened else ()))
     if not verdict.pauses:
         return Step(current, actions)
     return _paused(current, event.at, verdict.why, actions, policy)
@@ -277,23 +273,18 @@ def _left_behind(event: events.LeftBehind) -> tuple[Announce, ...]:
 
 
 def _restored(event: events.CommitsRestored) -> tuple[Announce, ...]:
-    if event.repair is not None:
-        text = f"Repair {event.repair} undone, as requested; the repaired branch is kept under {event.ref}"
-        return (Announce("commit.restored", text, data=restored_data(event)),)
     of = "" if event.number is None else f" of iteration {event.number}"
     text = f"Re-applied, as requested — {_commits(event.commits)}{of}; the tests run before the next start"
+    if event.repair is not None:
+        text = f"Repair {event.repair} undone, as requested; the repaired branch is kept under {event.ref}"
     return (Announce("commit.restored", text, data=restored_data(event)),)
 
 
 def restored_data(event: events.CommitsRestored) -> tuple[tuple[str, object], ...]:
     """Return what events and the history keep of it, by their names."""
-    return (
-        ("iteration", event.number),
-        ("task", event.task),
-        ("commits", list(event.commits)),
-        ("made", list(event.made)),
-        *((("repair", event.repair), ("ref", event.ref)) if event.repair is not None else ()),
-    )
+    commits = (("commits", [*event.commits]), ("made", [*event.made]))
+    repair = (("repair", event.repair), ("ref", event.ref)) if event.repair is not None else ()
+    return (("iteration", event.number), ("task", event.task), *commits, *repair)
 
 
 def _paused(
@@ -333,28 +324,16 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
                 text = f"Tests failed ❌ — taking {_commits(reverted)} off the branch"
             called = (model.Escalate(f"{text}; {verdict.why}"),) if calls else ()
             word = last_line(verdict.tail)
-            return (
-                Announce("tests.failed", f"The tests' last line: {word}" if word else None, data=data),
-                Announce("commit.reverted", text, data=data),
-                *called,
-            )
+            failed = Announce("tests.failed", f"The tests' last line: {word}" if word else None, data=data)
+            return (failed, Announce("commit.reverted", text, data=data), *called)
         case VerdictKind.UNTESTED:
             stays = f"{_commits(commits[:1])} stays" if commits else "the iteration stays"
             if reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
                 stays = f"{_commits(reverted)} stay{'s' if len(reverted) == 1 else ''} reverted"
             text = f"Not judged — {stays}: {verdict.why}"
             if verdict.pauses or calls:  # the call says it: one line of the log is enough
-                return (
-                    Announce("guard.blocked", data=(("message", text), *data)),
-                    model.Escalate(text),
-                )
+                return (Announce("guard.blocked", data=(("message", text), *data)), model.Escalate(text))
             return (Announce("guard.blocked", text, data=data),)
-
-
-def _weakened(verdict: Verdict) -> tuple[Announce, ...]:
-    if not verdict.weakened:
-        return ()
-    return (Announce("tests.weakened", f"Tests weakened: {verdict.why}", data=data_of(verdict)),)
 
 
 def _commits(shas: tuple[str, ...]) -> str:
@@ -371,13 +350,7 @@ def last_line(printed: str) -> str:
 
 def data_of(verdict: Verdict) -> tuple[tuple[str, object], ...]:
     """Return what events and the history keep of a verdict, by their names."""
-    return (
-        ("iteration", verdict.number),
-        ("task", task_data(verdict.task)),
-        ("verdict", verdict.kind.value),
-        ("why", verdict.why),
-        ("commits", list(short(verdict.commits))),
-        ("reverted", list(short(verdict.reverted))),
-        ("tests", list(verdict.tests)),
-        ("refs", list(verdict.refs)),
-    )
+    iteration = (("iteration", verdict.number), ("task", task_data(verdict.task)))
+    result = (("verdict", verdict.kind.value), ("why", verdict.why))
+    commits = (("commits", [*short(verdict.commits)]), ("reverted", [*short(verdict.reverted)]))
+    return (*iteration, *result, *commits, ("tests", [*verdict.tests]), ("refs", [*verdict.refs]))

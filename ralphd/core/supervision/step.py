@@ -97,20 +97,17 @@ def _adopt(current: Supervision, run_id: model.RunId, at: Moment, policy: Policy
     """Take over a run that lives, and finish what an earlier daemon has ordered."""
     # A daemon may have died before it had written down that the run was born.
     started = (transitions.STARTED,) if isinstance(current.state, model.Starting) else ()
-    actions = (*started, transitions.ADOPTED)
+    actions, is_its = (*started, transitions.ADOPTED), current.has_run(run_id)
     match current.state:
-        case model.Stopping(kill_at=kill_at) | model.Pausing(kill_at=kill_at) if (
-            current.state.run_id == run_id
-        ):
+        case model.Stopping(kill_at=kill_at) | model.Pausing(kill_at=kill_at) if is_its:
             orders = (*_ask_again(current, kill_at, at, policy), *_await_reported(current))
             return current.enter(_followed(current, current.state), *actions, *orders)
-        case model.Running(overdue=model.Overdue()) if current.state.run_id == run_id:
-            return Step(
-                current, (*actions, *overdue_orders(current.state, policy), *_await_reported(current))
-            )
-        case model.Running() if current.state.run_id == run_id and current.said.wait is not None:
+        case model.Running(overdue=model.Overdue()) if is_its:
+            orders = (*overdue_orders(current.state, policy), *_await_reported(current))
+            return Step(current, (*actions, *orders))
+        case model.Running() if is_its and current.said.wait is not None:
             return Step(current, (*actions, *_await_reported(current)))
-        case model.Running() if current.state.run_id == run_id:
+        case model.Running() if is_its:
             answer = _as_wanted(current, run_id, at, policy)
         case _:  # another one has said what was said
             answer = _as_wanted(replace(current, said=model.RunReports()), run_id, at, policy)

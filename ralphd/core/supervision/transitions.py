@@ -43,15 +43,11 @@ def give_up(current: Supervision, text: str) -> Step:
 
 def counted(current: Supervision, at: Moment) -> Supervision:
     """Count the coming restart, if it follows a failure."""
-    if not (
-        isinstance(current.state, model.Waiting)
-        and current.state.reason in (model.Reason.CRASH, model.Reason.RESTART_LIMIT)
-    ):
+    reason = current.state.reason if isinstance(current.state, model.Waiting) else None
+    if reason not in (model.Reason.CRASH, model.Reason.RESTART_LIMIT):
         return current
-    recent = (*within_an_hour(current.tally.restarted_at, at), at)
-    return replace(
-        current, tally=replace(current.tally, restarts=current.tally.restarts + 1, restarted_at=recent)
-    )
+    recent, restarts = (*within_an_hour(current.tally.restarted_at, at), at), current.tally.restarts + 1
+    return replace(current, tally=replace(current.tally, restarts=restarts, restarted_at=recent))
 
 
 def ask_to_end(

@@ -164,11 +164,8 @@ def claimed(claims: Claims, plan: Plan, ralph: str, failed: Collection[str] = ()
 
 def only(plan: Plan, ids: Collection[str]) -> Plan:
     """Return the list with every open task that is not in ``ids`` marked ``elsewhere``."""
-    done = TaskStatus.DONE
-    tasks = (
-        each if each.status is done or each.id in ids else replace(each, elsewhere=True)
-        for each in plan.tasks
-    )
+    others = {task.id for task in plan.open} - {*ids}
+    tasks = (replace(each, elsewhere=True) if each.id in others else each for each in plan.tasks)
     return replace(plan, tasks=tuple(tasks))
 
 

@@ -21,7 +21,7 @@ from ralphd.core.loop.model import (
     StartAttempt,
     TaskRecord,
 )
-from ralphd.core.loop.transitions import attempt, end_now, exhausted, handed_to, limit_reached, rest
+from ralphd.core.loop.transitions import attempt, end_now, exhausted, handed_to, rest
 from ralphd.core.plan import Task, TaskStatus
 
 TASK = Task("A", "do A", TaskStatus.PENDING)
@@ -172,5 +172,5 @@ def test_without_a_limit_and_without_a_wish_nothing_ends() -> None:
     ],
 )
 def test_l10_a_limit_is_reached_at_its_number_and_not_before(policy: LoopPolicy, words: str) -> None:
-    assert limit_reached(Loop(LoopState(iteration=1, cost_usd=2.5, began_at=100.0)), 160.0, policy) == words
-    assert limit_reached(Loop(LoopState(iteration=0, cost_usd=2.49, began_at=100.0)), 159.9, policy) is None
+    assert policy.reached(1, 2.5, 100.0, 160.0) == words
+    assert policy.reached(0, 2.49, 100.0, 159.9) is None
