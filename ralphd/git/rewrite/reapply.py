@@ -215,15 +215,13 @@ def _facts(git: GitRunner, good: str, tip: str, *, is_here: bool) -> RewrittenBr
     patches = _patches(git, [each.sha for each in (*lost, *new)])
     line = tuple(RangeCommit(each.sha, each.parents, each.subject) for each in reversed(new))
     trouble = trouble_of(git, uncommitted(git).unmerged).split("; ")
-    return RewrittenBranch(
-        good,
-        git.text("rev-parse", f"{good}^{{tree}}"),
-        tuple(replace(each, patch=patches.get(each.sha, "")) for each in lost),
-        tuple(replace(each, patch=patches.get(each.sha, "")) for each in new),
-        in_the_way="; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached")),
-        pulled=bool(line) and bool(pulled(git, line, before=None)),
-        by_other=rewritten_by_other(git, good, tip, line),
-    )
+    in_the_way = "; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached"))
+    came = bool(line) and bool(pulled(git, line, before=None))
+    by_other = rewritten_by_other(git, good, tip, line)
+    lost = tuple(replace(each, patch=patches.get(each.sha, "")) for each in lost)
+    new = tuple(replace(each, patch=patches.get(each.sha, "")) for each in new)
+    tree = git.text("rev-parse", f"{good}^{{tree}}")
+    return RewrittenBranch(good, tree, lost, new, in_the_way, came, by_other)
 
 
 def _listed(git: GitRunner, tip: str, without: str, *options: str) -> tuple[Change, ...]:
@@ -262,14 +260,8 @@ def _reapply(
 
 def _copy(git: GitRunner, commit: str, tree: str, parent: str) -> str:
     """Return a commit with the author, date and message of ``commit``."""
-    words = (
-        "log",
-        "-1",
-        "--no-show-signature",
-        "--encoding=UTF-8",
-        "--date=raw",
-        "--format=%an%n%ae%n%ad%n%B",
-    )
+    form = "--format=%an%n%ae%n%ad%n%B"
+    words = ("log", "-1", "--no-show-signature", "--encoding=UTF-8", "--date=raw", form)
     name, email, date, message = git.text(*words, commit).split("\n", 3)
     author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": f"@{date}"}
     return git.commit_tree(tree, message.rstrip("\n") + "\n", parent, identity={**git.identity, **author})

@@ -101,9 +101,8 @@ def restore(directory: Path, head: str, *, expected: str, label: str, keeps: Seq
         between = set(git.text("rev-list", expected, f"^{head}").split())
         reverts = {each.revert for each in _reverted(git, tip, head)} if tip else set()
         if not keeps and (not between or between - reverts):
-            raise NotDone(
-                f"between {short_sha(head)} and {short_sha(expected)} there is more than our own reverts"
-            )
+            two = f"{short_sha(head)} and {short_sha(expected)}"
+            raise NotDone(f"between {two} there is more than our own reverts")
         if keeps:
             git.update_refs(*keeps)
             diagnostics.reach("guard.left_kept")
