@@ -119,11 +119,8 @@ def pulled(
         fetched |= _of_other_branches(git, [commits[0].sha, *base]) - made_here
     if not fetched:
         return {}
-    bring = {
-        merge.sha
-        for merge in merges
-        if not fetched.isdisjoint(_rev_list(git, [merge.sha, f"^{merge.parents[0]}", *base]))
-    }
+    brought = ((each.sha, _rev_list(git, [each.sha, f"^{each.parents[0]}", *base])) for each in merges)
+    bring = {sha for sha, listed in brought if listed & fetched}
     return {commit.sha: commit.sha not in fetched for commit in commits if commit.sha in fetched | bring}
 
 
@@ -242,9 +239,8 @@ def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[Ra
 
 
 def _authors(git: GitRunner, shas: list[str]) -> set[str]:
-    given = "".join(f"{sha}\n" for sha in shas).encode()
     words = (*LOG, "--no-walk=unsorted", "--stdin", "--format=%at %ae")
-    return set(git.text(*words, given=given).split("\0"))
+    return set(git.text(*words, given="".join(f"{sha}\n" for sha in shas).encode()).split("\0"))
 
 
 # Where HEAD is, and what is between it and an earlier position.

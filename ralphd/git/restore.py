@@ -170,10 +170,9 @@ def restore_setting(left: ChangedCommand) -> ChangedCommand | None:
     known = (_settings(path) or {}).get(left.name, [])
     if path.is_symlink() or _git(path.parent, *words[1:]) is None:
         return None
-    is_changed = (_settings(path) or {}).get(left.name, []) != known
-    return (
-        ChangedCommand(left.name, shlex.join(_change(path, left.name, known)), True) if is_changed else None
-    )
+    if (_settings(path) or {}).get(left.name, []) == known:
+        return None
+    return ChangedCommand(left.name, shlex.join(_change(path, left.name, known)), True)
 
 
 def _change(path: Path, key: str, values: list[str]) -> list[str]:
@@ -263,7 +262,7 @@ def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str
     return {name: sha for name, sha in taken.refs.items() if sha not in gone or not name.startswith(REMOTES)}
 
 
-def _copy_objects(source: Path, target: Path, copy: object) -> None:
+def _copy_objects(source: Path, target: Path, copy: Callable[[Path, Path], object]) -> None:
     for folder, _, names in os.walk(source):
         for name in names:
             path = Path(folder) / name
@@ -271,7 +270,7 @@ def _copy_objects(source: Path, target: Path, copy: object) -> None:
             if name.startswith("tmp_") or place.exists() or path.is_symlink() or not path.stat().st_size:
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
-            copy(path, place)  # type: ignore[operator]
+            copy(path, place)
             place.chmod(0o444)
 
 
