@@ -20,7 +20,7 @@ from ralphd.core.text import first_names
 from ralphd.git import repo
 from ralphd.git.locks import lock_files, lock_message, remove_own_lock
 from ralphd.git.repo import Repository
-from ralphd.plain_files import open_plain
+from ralphd.plain_files import Descriptor, open_plain
 
 LIMIT_S: Final = 60.0
 """The time for one act in all."""
@@ -258,8 +258,7 @@ class GitRunner:
         Removes the temporary files of a killed one. Raises NotDone while another act is running.
         """
         # flock ends with its process, so a killed ralphd leaves no lock behind, only files.
-        descriptor = os.open(self.repository.git, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with Descriptor(self.repository.git, os.O_RDONLY) as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -272,8 +271,6 @@ class GitRunner:
                 self._clean_up()
                 with suppress(OSError):
                     self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
-        finally:
-            os.close(descriptor)
 
     def _clean_up(self) -> None:
         with suppress(OSError):
