@@ -205,7 +205,7 @@ def _reflog(log: Path) -> Iterator[tuple[str, bytes]]:
 RUN_SETTING: Final = "'core.looseCompression=2'"
 _OF_RUN: Final = b"\x78\x5e"
 _LEVELS_OF_RUN: Final = frozenset("2345")
-REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
+_REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
 
 
 def run_setting(inherited: str) -> str:
@@ -226,7 +226,7 @@ def made_by_run(git: GitRunner, sha: str) -> bool | None:
 
 def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[RangeCommit, ...]) -> bool:
     """Return whether ``before`` was left only by a rewrite of commits that no run made, and not by a run."""
-    lost = _range(git, after, before) if judged else ()
+    lost = first_parents(git, after, before) if judged else ()
     if not (lost and lost[-1].parents[:1] == judged[-1].parents[:1]):
         return False
     if any(made_by_run(git, each.sha) is not False for each in lost):
@@ -296,7 +296,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
         return Boundary(before, after, False, trouble=trouble)
     try:
         git = GitRunner(directory, limit_s=LIMIT_S)
-        commits = _range(git, before.head, after.head)
+        commits = first_parents(git, before.head, after.head)
         # One more than is judged was listed, which shows that there are more.
         judged, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
         dirty = uncommitted(git)
@@ -308,7 +308,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
         rewritten = bool(old and new and not descends and rewritten_by_other(git, old, new, judged))
         pushed = set[str]() if unpushed is None else {each.sha for each in judged} - unpushed
         marked = tuple(
-            JudgedCommit(c.sha, c.subject, c.sha in came, c.sha in pushed, by_run, c.reverts)
+            JudgedCommit(c.sha, c.subject[:_SUBJECT_CHARS], c.sha in came, c.sha in pushed, by_run, c.reverts)
             for c in judged
             for by_run in [made_by_run(git, c.sha) if came.get(c.sha, True) else None]
         )
@@ -320,7 +320,11 @@ def boundary(directory: Path, before: Position) -> Boundary:
     return Boundary(before, after, descends, marked, trouble, names, rewritten)
 
 
-def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
+def first_parents(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
+    """Return the commits of ``after`` that ``before`` lacks, along first parents, newest first.
+
+    They are one more than MOST_COMMITS at most. Raises NotDone.
+    """
     if after is None or (before is not None and not FULL_SHA.fullmatch(before)):
         return ()
     words = (*LOG, "--first-parent", "--format=%H %P%x09%s%n%b", f"--max-count={MOST_COMMITS + 1}")
@@ -331,8 +335,8 @@ def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[Range
         raise NotDone(f"git log ended with {code}; try it: git -C {git.directory} log")
     commits = []
     for (sha, *parents), message in log_entries(output):
-        target = REVERTS_COMMIT.search(message)
-        subject = message.partition("\n")[0][:_SUBJECT_CHARS]
+        target = _REVERTS_COMMIT.search(message)
+        subject = message.partition("\n")[0]
         commits.append(RangeCommit(sha, tuple(parents), subject, target[1] if target else ""))
     return tuple(commits)
 

@@ -28,7 +28,7 @@ from typing import Final
 from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change
 from ralphd.core.text import short_sha
-from ralphd.git.facts import LOG, REVERTS_COMMIT, log_entries
+from ralphd.git.facts import LOG, first_parents, log_entries
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.move_branch import Done, Move, branch_and_head, carry_out, move
 from ralphd.git.runner import GitRunner, HasMoved, NotDone, ref_name
@@ -175,14 +175,10 @@ def _forget(git: GitRunner, reverts: str, head: str, label: str, last: str | Non
 
 
 def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]:
-    words = (*LOG, "--first-parent", "--format=%H%n%B", f"--max-count={MOST}")
-    code, output = git.run(*words, tip, f"^{base}")
-    commits = []
-    for entry in output.decode(errors="replace").split("\0") if code == 0 else ():
-        sha, _, message = entry.partition("\n")
-        if match := REVERTS_COMMIT.search(message):
-            commits.append(RevertedCommit(sha, match[1], message.partition("\n")[0]))
-    return tuple(commits)
+    with suppress(NotDone):  # commits that are lost are reverted again
+        commits = first_parents(git, base, tip)[:MOST]
+        return tuple(RevertedCommit(each.sha, each.reverts, each.subject) for each in commits if each.reverts)
+    return ()
 
 
 # Reverts as objects.
