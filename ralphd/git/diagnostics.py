@@ -209,13 +209,10 @@ def _limitations(git: GitRunner) -> Iterator[str]:
 
 def filtered_files(git: GitRunner) -> str:
     """Return a line about files that go through a configured filter; empty without such files."""
-    if not git.filters:
-        return ""
-    used = git.filtered(git.output("ls-files", "-z").split(b"\0")[:-1])
+    used = git.filtered(git.output("ls-files", "-z").split(b"\0")[:-1]) if git.filters else {}
     if not used:
         return ""
     drivers = ", ".join(sorted({driver.decode(errors="replace") for driver in used.values()}))
     count = "1 file goes" if len(used) == 1 else f"{len(used)} files go"
-    return (
-        f"{count} through a filter ({drivers}), which is not run: a commit that changes one is not reverted"
-    )
+    effect = "a commit that changes one is not reverted"
+    return f"{count} through a filter ({drivers}), which is not run: {effect}"

@@ -119,11 +119,8 @@ def pulled(
         fetched |= _of_other_branches(git, [commits[0].sha, *base]) - made_here
     if not fetched:
         return {}
-    bring = {
-        merge.sha
-        for merge in merges
-        if not fetched.isdisjoint(_rev_list(git, [merge.sha, f"^{merge.parents[0]}", *base]))
-    }
+    brought = ((each.sha, _rev_list(git, [each.sha, f"^{each.parents[0]}", *base])) for each in merges)
+    bring = {sha for sha, listed in brought if listed & fetched}
     return {commit.sha: commit.sha not in fetched for commit in commits if commit.sha in fetched | bring}
 
 
@@ -208,7 +205,7 @@ def _reflog(log: Path) -> Iterator[tuple[str, bytes]]:
 RUN_SETTING: Final = "'core.looseCompression=2'"
 _OF_RUN: Final = b"\x78\x5e"
 _LEVELS_OF_RUN: Final = frozenset("2345")
-REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
+_REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)
 
 
 def run_setting(inherited: str) -> str:
@@ -229,7 +226,7 @@ def made_by_run(git: GitRunner, sha: str) -> bool | None:
 
 def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[RangeCommit, ...]) -> bool:
     """Return whether ``before`` was left only by a rewrite of commits that no run made, and not by a run."""
-    lost = _range(git, after, before) if judged else ()
+    lost = first_parents(git, after, before) if judged else ()
     if not (lost and lost[-1].parents[:1] == judged[-1].parents[:1]):
         return False
     if any(made_by_run(git, each.sha) is not False for each in lost):
@@ -242,9 +239,8 @@ def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[Ra
 
 
 def _authors(git: GitRunner, shas: list[str]) -> set[str]:
-    given = "".join(f"{sha}\n" for sha in shas).encode()
     words = (*LOG, "--no-walk=unsorted", "--stdin", "--format=%at %ae")
-    return set(git.text(*words, given=given).split("\0"))
+    return set(git.text(*words, given="".join(f"{sha}\n" for sha in shas).encode()).split("\0"))
 
 
 # Where HEAD is, and what is between it and an earlier position.
@@ -300,7 +296,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
         return Boundary(before, after, False, trouble=trouble)
     try:
         git = GitRunner(directory, limit_s=LIMIT_S)
-        commits = _range(git, before.head, after.head)
+        commits = first_parents(git, before.head, after.head)
         # One more than is judged was listed, which shows that there are more.
         judged, is_whole = commits[:MOST_COMMITS], len(commits) <= MOST_COMMITS
         dirty = uncommitted(git)
@@ -312,7 +308,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
         rewritten = bool(old and new and not descends and rewritten_by_other(git, old, new, judged))
         pushed = set[str]() if unpushed is None else {each.sha for each in judged} - unpushed
         marked = tuple(
-            JudgedCommit(c.sha, c.subject, c.sha in came, c.sha in pushed, by_run, c.reverts)
+            JudgedCommit(c.sha, c.subject[:_SUBJECT_CHARS], c.sha in came, c.sha in pushed, by_run, c.reverts)
             for c in judged
             for by_run in [made_by_run(git, c.sha) if came.get(c.sha, True) else None]
         )
@@ -324,7 +320,11 @@ def boundary(directory: Path, before: Position) -> Boundary:
     return Boundary(before, after, descends, marked, trouble, names, rewritten)
 
 
-def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
+def first_parents(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
+    """Return the commits of ``after`` that ``before`` lacks, along first parents, newest first.
+
+    They are one more than MOST_COMMITS at most. Raises NotDone.
+    """
     if after is None or (before is not None and not FULL_SHA.fullmatch(before)):
         return ()
     words = (*LOG, "--first-parent", "--format=%H %P%x09%s%n%b", f"--max-count={MOST_COMMITS + 1}")
@@ -335,8 +335,8 @@ def _range(git: GitRunner, before: str | None, after: str | None) -> tuple[Range
         raise NotDone(f"git log ended with {code}; try it: git -C {git.directory} log")
     commits = []
     for (sha, *parents), message in log_entries(output):
-        target = REVERTS_COMMIT.search(message)
-        subject = message.partition("\n")[0][:_SUBJECT_CHARS]
+        target = _REVERTS_COMMIT.search(message)
+        subject = message.partition("\n")[0]
         commits.append(RangeCommit(sha, tuple(parents), subject, target[1] if target else ""))
     return tuple(commits)
 

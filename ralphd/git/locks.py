@@ -5,7 +5,6 @@ its processes have ended, it is older than their end, and no other git works in 
 """
 
 import os
-import stat
 import time
 from contextlib import suppress
 from itertools import islice
@@ -14,6 +13,7 @@ from typing import Final
 
 from ralphd.core.time import Moment
 from ralphd.git.repo import Repository
+from ralphd.plain_files import status_of
 
 LOCK_WAIT_S: Final = 3.0
 _MOST_LOCKS: Final = 1000
@@ -42,13 +42,13 @@ def remove_stale_locks(repository: Repository, top: Path, *, ended_at: Moment) -
 
     The caller has proved that the process tree which may have made them is empty.
     """
-    locks = [lock for lock in lock_files(repository) if _is_older(lock, ended_at)]
+    files = ((lock, status_of(lock)) for lock in lock_files(repository))
+    locks = [lock for lock, status in files if status is not None and status.st_mtime < ended_at]
     if not locks:
         return [], []
     if pid := _running_git(repository, top):
-        return [], [
-            f"{lock} is there, and git works here (process {pid}): it is left alone" for lock in locks
-        ]
+        why = f"git works here (process {pid}): it is left alone"
+        return [], [f"{lock} is there, and {why}" for lock in locks]
     return [f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)], []
 
 
@@ -64,14 +64,6 @@ def remove_own_lock(repository: Repository, top: Path) -> None:
     lock = repository.git / "index.lock"
     if lock.exists() and not _running_git(repository, top):
         _is_removed(lock)
-
-
-def _is_older(lock: Path, moment: Moment) -> bool:
-    try:
-        status = lock.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and status.st_mtime < moment
 
 
 def _is_removed(lock: Path) -> bool:

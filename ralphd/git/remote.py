@@ -178,13 +178,10 @@ def _run(
         try:
             # A session of its own has no terminal to prompt at. A file, not a pipe: a daemon that a hook
             # starts would hold a pipe open and keep us waiting.
+            argv = ["git", *_QUIET, *settings, "-C", str(directory), *words]
+            env = _environment(directory, os.environ if outside is None else outside)
             git = subprocess.Popen(
-                ["git", *_QUIET, *settings, "-C", str(directory), *words],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env=_environment(directory, os.environ if outside is None else outside),
-                start_new_session=True,
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
             )
         except OSError as error:
             raise _Failed(f"git cannot be started ({error.strerror})") from error

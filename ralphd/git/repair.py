@@ -59,13 +59,7 @@ class Repaired:
 
 
 def repair(
-    directory: Path,
-    mode: RepairMode,
-    *,
-    ended_at: Moment,
-    began_at: Moment = 0.0,
-    label: str,
-    branch: str | None = None,
+    directory: Path, mode: RepairMode, *, ended_at: Moment, began_at: Moment, label: str, branch: str | None
 ) -> Repaired:
     """Repair what processes have left that began at ``began_at`` and all ended before ``ended_at``.
 

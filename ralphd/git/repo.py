@@ -115,10 +115,9 @@ class Repository:
     def top(self) -> Path | None:
         """The root of the work tree; None where the configuration may move it and git has to be asked."""
         texts = (_text(f"{self.common}/config"), _text(f"{self.git}/config.worktree", if_gone=""))
-        plain = all(
-            text is not None and len(text) < _POINTER_BYTES and not _OTHER_TOP.search(text) for text in texts
-        )
-        return self._top if plain else None
+        if any(text is None or len(text) >= _POINTER_BYTES or _OTHER_TOP.search(text) for text in texts):
+            return None
+        return self._top
 
     def proven(self) -> tuple[Path, ...]:
         """Return those of ``git`` and ``common`` that are this work tree's for certain.

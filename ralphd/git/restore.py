@@ -24,7 +24,7 @@ from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.runner import NotDone, ref_name
-from ralphd.git.vault import REMOTES, SAFE, TAKE_LIMIT_S, Taken, Vault
+from ralphd.git.vault import REMOTES, SAFE, TAKE_LIMIT_S, Taken, Vault, hook_names
 from ralphd.plain_files import read_plain
 
 LEFT: Final = "refs/ralph/left/"
@@ -82,7 +82,7 @@ def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]
     if shared is None:
         return []
     aside = _aside(common)
-    pairs = [(common / name, shared / name) for name in sorted(_hooks(shared, common))]
+    pairs = [(common / name, shared / name) for name in hook_names(shared, common)]
     pairs.append((common / "config", shared / "config"))
     pairs.append((Path(taken.git, "config.worktree"), vault.folder / "git" / "config.worktree"))
     changed: list[ChangedCommand] = []
@@ -97,12 +97,9 @@ def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]
         kept, is_restored = aside / name, restores(name)
         if is_kept := os.path.lexists(path if is_restored else copy):
             kept.parent.mkdir(parents=True, exist_ok=True)
-        if is_restored:
-            if is_kept:
-                path.rename(kept)
-            _copy(copy, path)
-        else:
-            _copy(copy, kept)
+        if is_restored and is_kept:
+            path.rename(kept)
+        _copy(copy, path if is_restored else kept)
         remove = ["rm", "-r"] if _trait(path) == _FOLDER else ["rm"]
         undo = ["mv", str(kept), str(path)] if is_kept else [*remove, str(path)]
         changed.append(ChangedCommand(name, shlex.join(undo), is_restored))
@@ -116,14 +113,6 @@ def _copy(source: Path, target: Path) -> None:
             shutil.copytree(source, target, symlinks=True)
         else:
             shutil.copy2(source, target, follow_symlinks=False)
-
-
-def _hooks(*folders: Path) -> set[str]:
-    """Return the names of the hooks in these folders, or the one of ``hooks`` if it is a link or a file."""
-    if any((each / "hooks").is_symlink() or (each / "hooks").is_file() for each in folders):
-        return {"hooks"}
-    files = (path for each in folders for path in (each / "hooks").glob("*") if path.suffix != ".sample")
-    return {f"hooks/{path.name}" for path in files}
 
 
 def _trait(path: Path) -> tuple[str, ...]:
@@ -170,10 +159,9 @@ def restore_setting(left: ChangedCommand) -> ChangedCommand | None:
     known = (_settings(path) or {}).get(left.name, [])
     if path.is_symlink() or _git(path.parent, *words[1:]) is None:
         return None
-    is_changed = (_settings(path) or {}).get(left.name, []) != known
-    return (
-        ChangedCommand(left.name, shlex.join(_change(path, left.name, known)), True) if is_changed else None
-    )
+    if (_settings(path) or {}).get(left.name, []) == known:
+        return None
+    return ChangedCommand(left.name, shlex.join(_change(path, left.name, known)), True)
 
 
 def _change(path: Path, key: str, values: list[str]) -> list[str]:
@@ -215,9 +203,9 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
             _add_work_tree(new, old, Path(known.git).relative_to(taken.common), other.folder / "git")
     place = new / Path(taken.git).relative_to(taken.common)
     shutil.copytree(vault.folder / "git", place, symlinks=True, dirs_exist_ok=True)
-    if place == new:  # a linked work tree is restored elsewhere as a repository of its own
-        (new / "commondir").unlink(missing_ok=True)
-        (new / "gitdir").unlink(missing_ok=True)
+    # A linked work tree is restored elsewhere as a repository of its own.
+    for name in ("commondir", "gitdir") if place == new else ():
+        (new / name).unlink(missing_ok=True)
     if not (new / "HEAD").exists():
         (new / "HEAD").write_text("ref: refs/heads/main\n")
     _write_refs(new, refs)
@@ -263,7 +251,7 @@ def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str
     return {name: sha for name, sha in taken.refs.items() if sha not in gone or not name.startswith(REMOTES)}
 
 
-def _copy_objects(source: Path, target: Path, copy: object) -> None:
+def _copy_objects(source: Path, target: Path, copy: Callable[[Path, Path], object]) -> None:
     for folder, _, names in os.walk(source):
         for name in names:
             path = Path(folder) / name
@@ -271,7 +259,7 @@ def _copy_objects(source: Path, target: Path, copy: object) -> None:
             if name.startswith("tmp_") or place.exists() or path.is_symlink() or not path.stat().st_size:
                 continue
             place.parent.mkdir(parents=True, exist_ok=True)
-            copy(path, place)  # type: ignore[operator]
+            copy(path, place)
             place.chmod(0o444)
 
 

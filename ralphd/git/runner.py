@@ -7,6 +7,7 @@ origin, and a revert at night must not wait for one: they are off. Files that ne
 
 import fcntl
 import os
+import re
 import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -19,7 +20,7 @@ from ralphd.core.text import first_names
 from ralphd.git import repo
 from ralphd.git.locks import lock_files, lock_message, remove_own_lock
 from ralphd.git.repo import Repository
-from ralphd.plain_files import open_plain
+from ralphd.plain_files import Descriptor, open_plain
 
 LIMIT_S: Final = 60.0
 """The time for one act in all."""
@@ -107,9 +108,8 @@ class GitRunner:
     @cached_property
     def _configured(self) -> dict[str, str]:
         """The configured filters, merge drivers, user name and compression, by key."""
-        answer = repo.answer(
-            self.directory, "config", "-z", "--get-regexp", _CONFIGURED, limit_s=self.remaining_s
-        )
+        words = ("config", "-z", "--get-regexp", _CONFIGURED)
+        answer = repo.answer(self.directory, *words, limit_s=self.remaining_s)
         if answer is None:
             raise NotDone("git config did not end in time, or could not be started")
         entries = answer[1].decode(errors="surrogateescape").split("\0")
@@ -133,9 +133,8 @@ class GitRunner:
             return {}
         drivers = {name.encode(errors="surrogateescape") for name in self.filters}
         fields = self.output("check-attr", "-z", "--stdin", "filter", given=names).split(b"\0")
-        return {
-            path: driver for path, driver in zip(fields[::3], fields[2::3], strict=False) if driver in drivers
-        }
+        pairs = zip(fields[::3], fields[2::3], strict=False)
+        return {path: driver for path, driver in pairs if driver in drivers}
 
     @cached_property
     def _environment(self) -> dict[str, str]:
@@ -259,8 +258,7 @@ class GitRunner:
         Removes the temporary files of a killed one. Raises NotDone while another act is running.
         """
         # flock ends with its process, so a killed ralphd leaves no lock behind, only files.
-        descriptor = os.open(self.repository.git, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with Descriptor(self.repository.git, os.O_RDONLY) as descriptor:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -273,8 +271,6 @@ class GitRunner:
                 self._clean_up()
                 with suppress(OSError):
                     self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
-        finally:
-            os.close(descriptor)
 
     def _clean_up(self) -> None:
         with suppress(OSError):
@@ -285,11 +281,8 @@ class GitRunner:
 
 def ref_name(label: str) -> str:
     """Return a label as the end of a ref: ASCII letters, digits, dashes and single slashes stay."""
-    parts = (part for part in label.split("/") if part)
-    quoted = (
-        "".join(c if c.isascii() and (c.isalnum() or c in "-_") else f"%{ord(c):X}" for c in p) for p in parts
-    )
-    return "/".join(part if part[0] != "-" else f"_{part}" for part in quoted) or "_"
+    quoted = re.sub(r"[^A-Za-z0-9_/-]", lambda match: f"%{ord(match[0]):X}", label)
+    return "/".join(part if part[0] != "-" else f"_{part}" for part in quoted.split("/") if part) or "_"
 
 
 def error_text(error: NotDone | OSError) -> str:

@@ -45,9 +45,7 @@ class Snapshot:
     trouble: str = ""
 
 
-def snapshot(
-    directory: Path, label: str, *, scratch: Path | None = None, limit_s: float = LIMIT_S
-) -> Snapshot:
+def snapshot(directory: Path, label: str, *, scratch: Path | None = None) -> Snapshot:
     """Keep the uncommitted work of the work tree around ``directory``; ``label`` goes into its message.
 
     The copy of the index lies in a directory below ``scratch``, which must be ours alone. Raises nothing.
@@ -56,7 +54,7 @@ def snapshot(
         return Snapshot(trouble="this is not a git repository, so uncommitted work is not saved")
     try:
         with tempfile.TemporaryDirectory("", "snapshot-", scratch, ignore_cleanup_errors=True) as work:
-            git = GitRunner(directory, limit_s=limit_s, settings=_SETTINGS)
+            git = GitRunner(directory, limit_s=LIMIT_S, settings=_SETTINGS)
             return _Taking(git, Path(work) / "index").snapshot(label)
     except (NotDone, OSError) as why:
         return Snapshot(trouble=f"uncommitted work could not be kept: {why}")

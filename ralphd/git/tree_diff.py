@@ -33,6 +33,7 @@ class TreeEntry:
         return self.mode == "160000"
 
 
+Entries: TypeAlias = Mapping[bytes, TreeEntry]
 Wanted: TypeAlias = tuple[bytes, TreeEntry | None]
 """A path and its future entry; None removes it."""
 
@@ -165,9 +166,7 @@ def differing(git: GitRunner, entries: Sequence[tuple[bytes, TreeEntry]]) -> set
     Call within ``GitRunner.exclusive``.
     """
     # Most files are equal to the byte. Git is asked about the others only: it converts line ends.
-    lines = _index_info(
-        [(path, entry) for path, entry in entries if not (entry.is_submodule or is_exactly(git, path, entry))]
-    )
+    lines = _index_info([each for each in entries if not (each[1].is_submodule or is_exactly(git, *each))])
     if not lines:
         return set()
     index = git.work / "tmp-index"
@@ -229,18 +228,12 @@ def put_entries(git: GitRunner, wanted: Sequence[Wanted]) -> None:
 
 
 def put_paths(
-    git: GitRunner,
-    wanted: Sequence[Wanted],
-    changed: set[bytes],
-    staged: Mapping[bytes, TreeEntry],
-    *,
-    without: frozenset[bytes] = frozenset(),
-    overwrite: bool = True,
+    git: GitRunner, wanted: Sequence[Wanted], changed: set[bytes], staged: Entries, *, overwrite: bool = True
 ) -> None:
     """Set these paths in the index and in the work tree; no other path is touched.
 
     ``staged`` is the present index, ``changed`` the files to write; without ``overwrite`` only where there is
-    no file. Those of ``without`` stay without a file. Raises NotDone, OSError.
+    no file. Raises NotDone, OSError.
     """
     for path, entry in wanted:
         if entry is None and is_there(git, path):
@@ -250,8 +243,6 @@ def put_paths(
     if changed:
         how = ("-f", "-q") if overwrite else ()  # with -q git would silently skip a file that exists
         git.output("checkout-index", *how, "-u", "-z", "--stdin", given=changed)
-    if without:
-        git.output("update-index", "-z", "--skip-worktree", "--stdin", given=without)
     if any(entry is not None and path not in changed for path, entry in updates):
         git.run("update-index", "-q", "--refresh")  # else git re-reads these files at each status
 

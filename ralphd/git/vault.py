@@ -419,10 +419,16 @@ def _refs_of(git: GitRunner) -> dict[str, str]:
     return {name: f"ref: {target}" if target else sha for name, sha, target in entries}
 
 
+def hook_names(*folders: Path) -> list[str]:
+    """Return the names of the hooks in these folders, or the one of ``hooks`` if it is a link or a file."""
+    if any((each / "hooks").is_symlink() or (each / "hooks").is_file() for each in folders):
+        return ["hooks"]
+    files = (path for each in folders for path in (each / "hooks").glob("*") if path.suffix != ".sample")
+    return sorted({f"hooks/{path.name}" for path in files})
+
+
 def _copied(repository: Repository) -> list[Path]:
-    hooks = repository.common / "hooks"
-    found = [path for path in hooks.glob("*") if path.suffix != ".sample"]
-    found = [hooks] if hooks.is_symlink() or hooks.is_file() else found
+    found = [repository.common / name for name in hook_names(repository.common)]
     found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
     if repository.git != repository.common:
         found += [repository.common / name for name in _FILES if name != "index"]

@@ -187,27 +187,6 @@ class Listing:
         self._file.close()
 
 
-class Ignored:
-    """Asks git which of some names it ignores; no more often than SHARE allows."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._free_at = 0.0
-
-    def is_free(self) -> bool:
-        """Return whether git may be asked now."""
-        return time.monotonic() >= self._free_at
-
-    def among(self, names: Collection[bytes]) -> set[bytes]:
-        """Return the ignored ones of these names; none when git fails, so that no work is overlooked."""
-        began = time.monotonic()
-        given = b"".join(name + b"\0" for name in names)
-        words = ("check-ignore", "-z", "--no-index", "--stdin")
-        answer = repo.answer(self._directory, *words, limit_s=IGNORED_S, given=given)
-        self._free_at = _after_rest(began)
-        return set() if answer is None else set(answer[1].split(b"\0"))
-
-
 class WorkTree:
     """A watched working directory. Changes before ``since`` (now, if None) do not count."""
 
@@ -217,7 +196,7 @@ class WorkTree:
         self._prefix = os.fsencode(directory) + b"/"
         self._since_ns = int((time.time() if since is None else since) * 1e9)
         self._folders = Folders()
-        self._ignored = Ignored(directory)
+        self._git_free_at = 0.0  # git is asked what it ignores, no more often than SHARE allows
         self._listing: Listing | None = None
         self._beginning: Work | None = self._begin()
         self._folder_round: Work | None = None
@@ -234,9 +213,8 @@ class WorkTree:
         if self._beginning is None:
             for path, (folder, index) in list(self._recent.items()):
                 self._check(folder, index, path)
-            self._folder_round = _advance(
-                self._folder_round or self._each_folder(), cpu_s + LOOK_S / 2, wall_s
-            )
+            folders = self._folder_round or self._each_folder()
+            self._folder_round = _advance(folders, cpu_s + LOOK_S / 2, wall_s)
             self._file_round = _advance(self._file_round or self._each_file(), cpu_s + LOOK_S, wall_s)
         file = None if self._file is None else self._file.decode(errors="replace")
         return Changes(files=self._count, file=file, committed=self._head.moved())
@@ -267,7 +245,8 @@ class WorkTree:
         """Make one round over the folders: did names come to them?"""
         changed = []
         for number, folder in enumerate(list(self._folders.by_path.values())):
-            if (folder.is_plain or self._ignored.is_free()) and self._has_changed(folder):
+            is_free = folder.is_plain or time.monotonic() >= self._git_free_at
+            if is_free and self._has_changed(folder):
                 changed.append(folder)
             if number % _CHUNK == 0:
                 yield
@@ -295,7 +274,7 @@ class WorkTree:
                 unknown.append((folder, *self._unknown(folder)))
                 yield
             asked = [each.inside(name) for each, *new in unknown if not each.is_plain for name in chain(*new)]
-            ignored = self._ignored.among(asked) if asked else set()
+            ignored = self._ignored(asked) if asked else set()
             folders = []
             for folder, names, below in unknown:
                 hidden = {name for name in (*names, *below) if folder.inside(name) in ignored}
@@ -305,6 +284,15 @@ class WorkTree:
                     begins_another = os.path.lexists(self._prefix + path + b"/.git")
                     folders.append(self._folders.get(path, is_plain=folder.is_plain or begins_another))
                 yield
+
+    def _ignored(self, names: Collection[bytes]) -> set[bytes]:
+        """Return the ignored ones of these names; none when git fails, so that no work is overlooked."""
+        began = time.monotonic()
+        given = b"".join(name + b"\0" for name in names)
+        words = ("check-ignore", "-z", "--no-index", "--stdin")
+        answer = repo.answer(self._directory, *words, limit_s=IGNORED_S, given=given)
+        self._git_free_at = _after_rest(began)
+        return set() if answer is None else set(answer[1].split(b"\0"))
 
     def _unknown(self, folder: Folder) -> tuple[list[bytes], list[bytes]]:
         """Return the unknown names in a folder: of files and links, and of folders."""

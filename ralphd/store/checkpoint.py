@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -92,12 +93,10 @@ class CheckpointManager(LoopFile[Checkpoint | None]):
         The last 5 are kept. It may be unreadable or of a newer version. Raises OSError if it cannot be moved.
         """
         mirror.drop(self._directory, CHECKPOINT_FILE)
-        while True:
-            # Microseconds make the name free, and have later ones sort after earlier ones.
-            at = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
-            kept_as = self.path.with_name(f"checkpoint.discarded-{at}.json")
-            if not os.path.lexists(kept_as):
-                break
+        # Microseconds make the name free, and have later ones sort after earlier ones.
+        stamps = (datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ") for _ in count())
+        names = (self.path.with_name(f"checkpoint.discarded-{at}.json") for at in stamps)
+        kept_as = next(path for path in names if not os.path.lexists(path))
         try:
             self.path.rename(kept_as)
         except FileNotFoundError:

@@ -90,10 +90,9 @@ class Codec(Generic[T]):
     def _written(self, value: Any, key: str = "") -> Any:
         match value:
             case dict():
-                items = {
-                    self.names.get(name, name): self._written(each, name) for name, each in value.items()
-                }
-                return dict(sorted(items.items(), key=lambda item: self._ranks.get(item[0], 0)))
+                names = {name: self.names.get(name, name) for name in value}
+                ordered = sorted(names.items(), key=lambda item: self._ranks.get(item[1], 0))
+                return {key: self._written(value[name], name) for name, key in ordered}
             case list():
                 return [self._written(each) for each in value]
             case float() | int() if key in self.moments:

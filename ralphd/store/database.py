@@ -109,10 +109,9 @@ def _opened(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         if version > SCHEMA_VERSION:
-            raise NewerState(
-                f"{path} was written by a newer ralphd (version {version}, this one knows {SCHEMA_VERSION})",
-                mend="install that ralphd again, or use another state directory (RALPHD_STATE_DIR)",
-            )
+            known = f"version {version}, this one knows {SCHEMA_VERSION}"
+            mend = "install that ralphd again, or use another state directory (RALPHD_STATE_DIR)"
+            raise NewerState(f"{path} was written by a newer ralphd ({known})", mend=mend)
         for pragma in _PRAGMAS:
             connection.execute(pragma)
         if version < SCHEMA_VERSION:
@@ -125,9 +124,8 @@ def _opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-ADD_EVENT = (
-    "INSERT OR IGNORE INTO events (id, type, at, ralph, run_id, data, key) VALUES (?, ?, ?, ?, ?, ?, ?)"
-)
+ADD_EVENT = """INSERT OR IGNORE INTO events (id, type, at, ralph, run_id, data, key)
+    VALUES (?, ?, ?, ?, ?, ?, ?)"""
 ADD_DELIVERY = """INSERT OR IGNORE INTO outbox
     (id, event_id, destination, message_id, state, queued_at, failures, next_at)
     SELECT ?, ?, ?, ?, 'pending', ?, ?, ? WHERE EXISTS (SELECT 1 FROM events WHERE id = ?)"""

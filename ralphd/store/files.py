@@ -110,11 +110,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def refuse_newer(path: Path, version: object, known: int) -> None:
     """Raise NewerState for a version that this ralphd does not know (F2)."""
     if isinstance(version, int) and version > known:
-        raise NewerState(
-            f"{path} was written by a newer ralphd (version {version}, this one knows {known})",
-            why="it is left as it is",
-            mend=f"install the newer ralphd again, or move the file away: mv {path} {path}.newer",
-        )
+        what = f"{path} was written by a newer ralphd (version {version}, this one knows {known})"
+        mend = f"install the newer ralphd again, or move the file away: mv {path} {path}.newer"
+        raise NewerState(what, why="it is left as it is", mend=mend)
 
 
 def as_json(content: Mapping[str, Any]) -> bytes:
@@ -146,22 +144,23 @@ def make_private_directory(path: Path) -> None:
         with Descriptor(path, _DIRECTORY) as directory:
             about = os.fstat(directory)
             if about.st_uid != os.geteuid():
-                raise DirectoryUnusable(
-                    f"{path} belongs to uid {about.st_uid}, not to uid {os.geteuid()}",
-                    mend=f"give it back (chown) or move it away: mv {path} {path}.old",
-                )
+                what = f"{path} belongs to uid {about.st_uid}, not to uid {os.geteuid()}"
+                mend = f"give it back (chown) or move it away: mv {path} {path}.old"
+                raise DirectoryUnusable(what, mend=mend)
             if stat.S_IMODE(about.st_mode) != 0o700:
                 os.fchmod(directory, 0o700)
     except OSError as error:
-        raise DirectoryUnusable(
-            f"{path} cannot be used as a directory of ralphd's own",
-            why=f"{path} is a symbolic link" if path.is_symlink() else reason(error),
-            mend=f"move it away, or make its parent writable: ls -ld {path} {path.parent}",
-        ) from error
+        what = f"{path} cannot be used as a directory of ralphd's own"
+        why = f"{path} is a symbolic link" if path.is_symlink() else reason(error)
+        mend = f"move it away, or make its parent writable: ls -ld {path} {path.parent}"
+        raise DirectoryUnusable(what, why=why, mend=mend) from error
 
 
 class Lock:
-    """A lock file, held until it is released or this process ends; the kernel frees it then."""
+    """A lock file, held until it is released or this process ends; the kernel frees it then.
+
+    As a context manager it is released at the end of the block.
+    """
 
     def __init__(self, path: Path, fd: int) -> None:
         self.path = path
@@ -201,6 +200,12 @@ class Lock:
                     text = "another process does not release the lock"
                     raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
                 time.sleep(_LOCK_LOOK_S)
+
+    def __enter__(self) -> "Lock":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def in_place(self) -> bool:
         """Return whether the path still names the locked file; a `git clean` may have removed it."""

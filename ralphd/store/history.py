@@ -90,14 +90,11 @@ class History:
         """Return whether one of the last ``RECENT_KEYS`` entries has this key."""
         return key in self._keys
 
-    def entries(self) -> Iterator[dict[str, Any]]:
-        """Iterate over all entries, oldest first; lines that hold none, such as a torn one, are skipped."""
-        with suppress(FileNotFoundError), open_plain(self._path) as file:
-            yield from filter(None, map(_parsed, file))
-        yield from filter(None, map(_parsed, tuple(self._waiting)))
-
     def backwards(self) -> Iterator[dict[str, Any]]:
-        """Iterate over the entries, newest first; the file is read from its end, as far as needed."""
+        """Iterate over the entries, newest first; the file is read from its end, as far as needed.
+
+        Lines that hold no entry, such as a torn one, are skipped.
+        """
         yield from filter(None, map(_parsed, tuple(reversed(self._waiting))))
         yield from newest_first(self._path)
 

@@ -40,11 +40,8 @@ class Mirror:
             return False
         if self.path.is_symlink() or not self.path.is_dir():
             kind = "a symbolic link" if self.path.is_symlink() else "no directory"
-            raise DirectoryUnusable(
-                f"{self.path} is {kind}",
-                why="ralphd keeps its files for people there and follows no link to elsewhere",
-                mend=f"mv {self.path} {self.path}.old",
-            )
+            why = "ralphd keeps its files for people there and follows no link to elsewhere"
+            raise DirectoryUnusable(f"{self.path} is {kind}", why=why, mend=f"mv {self.path} {self.path}.old")
         return True
 
     def make(self) -> Path:
@@ -55,11 +52,9 @@ class Mirror:
             if status_of(self.path / ".gitignore") is None:
                 write_whole(self.path / ".gitignore", b"*\n", durable=False)
         except OSError as fault:
-            raise DirectoryUnusable(
-                f"{self.path} cannot be written",
-                why=fault.strerror or str(fault),
-                mend=f"ls -ld {self.path.parent} {self.path}; df -h {self.path.parent}",
-            ) from fault
+            why, parent = fault.strerror or str(fault), self.path.parent
+            mend = f"ls -ld {parent} {self.path}; df -h {parent}"
+            raise DirectoryUnusable(f"{self.path} cannot be written", why=why, mend=mend) from fault
         return self.path
 
     def refuse_newer(self) -> None:

@@ -116,13 +116,9 @@ _DEFINITION: Final = Codec[Definition](
 )
 SUPERVISION: Final = Codec[Supervision](Supervision)
 _FACTS: Final = Codec[Facts](Facts)
-_SHOWN_FACTS: Final = Codec[Facts](
-    Facts,
-    moments=(
-        *("started_at", "finished_at", "last_output_at", "at", "opened_at", "told_at", "acknowledged_at"),
-        "uncommitted_at",
-    ),
-)
+_OF_INCIDENTS: Final = ("at", "opened_at", "told_at", "acknowledged_at")
+_MOMENTS: Final = ("started_at", "finished_at", "last_output_at", "uncommitted_at", *_OF_INCIDENTS)
+_SHOWN_FACTS: Final = Codec[Facts](Facts, moments=_MOMENTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +233,7 @@ class RalphFiles:
         make_private_directory(self.home)
         make_private_directory(self.runs)
 
-    def save_definition(self, definition: Definition, *, durable: bool = True) -> None:
+    def save_definition(self, definition: Definition) -> None:
         """Write ``ralph.json``, and the agents' variables into ``env``. Raises OSError."""
         found = _agents_variables(definition.configuration, definition.flags)
         variables = {name: table[key] for name, table, key in found if table[key]}
@@ -245,8 +241,8 @@ class RalphFiles:
         is_gone = bool(environment) and not self.environment_file.exists()
         if environment.pop(AGENTS, {}) != variables or is_gone:
             environment |= {AGENTS: variables} if variables else {}
-            write_whole(self.environment_file, as_json(environment), durable=durable)
-        write_whole(self.definition_file, as_json(definition.to_json()), durable=durable)
+            write_whole(self.environment_file, as_json(environment))
+        write_whole(self.definition_file, as_json(definition.to_json()))
 
     def load_definition(self) -> Definition | None:
         """Return what ``ralph.json`` holds; None if missing. Raises Broken or NewerState."""

@@ -82,10 +82,8 @@ class WebhooksFile:
 
     def save(self, webhooks: Webhooks) -> None:
         """Replace the file. Raises OSError; then it is as it was."""
-        entries = []
-        for one in webhooks.added.values():
-            plain = _ADDED.dump(one)
-            entries.append(plain.pop("destination") | plain)
+        added = map(_ADDED.dump, webhooks.added.values())
+        entries = [plain.pop("destination") | plain for plain in added]
         gone = {id: _GONE.dump(each) for id, each in webhooks.gone.items()}
         content = {"version": WEBHOOKS_VERSION, "webhooks": entries, "gone": gone}
         write_whole(self.path, as_json(content))

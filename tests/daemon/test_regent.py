@@ -92,7 +92,8 @@ async def test_a_start_before_the_output_is_counted_decides_no_cost(
 
     await regent._await_end(live, asyncio.create_task(asyncio.sleep(600)))
 
-    assert [each["key"] for each in account.history.entries() if each["kind"] == "cost"] == entered
+    costs = [each["key"] for each in account.history.backwards() if each["kind"] == "cost"]
+    assert costs[::-1] == entered
     regent._let_go()
     await events.close()
 

@@ -28,7 +28,9 @@ def tree(tmp_path: Path) -> WorkTree:
 
 
 def mended(tree: WorkTree, mode: RepairMode = RepairMode.ABORT, branch: str | None = None) -> Repaired:
-    return repair(tree.path, mode, ended_at=time.time() + 1, label="my-ralph/run", branch=branch)
+    return repair(
+        tree.path, mode, ended_at=time.time() + 1, began_at=0.0, label="my-ralph/run", branch=branch
+    )
 
 
 # Locks
@@ -43,7 +45,9 @@ def test_locks_older_than_the_end_are_removed_and_younger_ones_stay(tree: WorkTr
     young = git / "config.lock"
     young.touch()
 
-    found = repair(tree.path, RepairMode.TELL, ended_at=time.time() - 30, label="x")
+    found = repair(
+        tree.path, RepairMode.TELL, ended_at=time.time() - 30, began_at=0.0, label="x", branch=None
+    )
 
     assert not any(lock.exists() for lock in old) and young.exists()
     assert len(found.done) == 4 and found.told == ()
@@ -157,7 +161,7 @@ def test_what_a_person_began_before_is_left_to_them(tree: WorkTree) -> None:
     tree.git("rebase", "--abort")
     tree.git("checkout", "--quiet", "--detach")
     before = everything(tree)
-    found = repair(tree.path, RepairMode.ABORT, ended_at=now, began_at=now, label="my-ralph/run")
+    found = repair(tree.path, RepairMode.ABORT, ended_at=now, began_at=now, label="my-ralph/run", branch=None)
     assert everything(tree) == before and found.done == () and "HEAD is detached" in found.told[0]
 
 

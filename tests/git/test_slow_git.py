@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.git import repo
-from ralphd.git.worktree_scan import HeadWatch, Ignored, Listing
+from ralphd.git import repo, worktree_scan
+from ralphd.git.worktree_scan import HeadWatch, Listing
 from tests.git.work_tree import WorkTree
 from tests.helpers import is_alive, wait_for
 
@@ -54,10 +54,10 @@ def test_a_git_that_cannot_tell_what_it_ignores_hides_no_work(
     tmp_path: Path, pids: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ralphd.git.worktree_scan.IGNORED_S", 0.5)
-    ignored = Ignored(tmp_path)
+    watched = worktree_scan.WorkTree(tmp_path)
 
-    assert b"name" not in ignored.among([b"name"])
-    assert not ignored.is_free()
+    assert b"name" not in watched._ignored([b"name"])
+    assert watched._git_free_at > time.monotonic()
     wait_for(lambda: not any(map(is_alive, children(pids))), what="the end of all")
 
 

@@ -406,9 +406,10 @@ def test_a_slow_git_is_given_up_in_time_and_said(
     monkeypatch.setenv("PATH", str(script.parent), prepend=":")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
+    monkeypatch.setattr(module, "LIMIT_S", 0.5)
     began = time.monotonic()
 
-    found = snapshot(tree.path, "x", scratch=scratch, limit_s=0.5)
+    found = snapshot(tree.path, "x", scratch=scratch)
 
     assert found == Snapshot(trouble=found.trouble)
     assert found.trouble.endswith("not be kept: git config did not end in time, or could not be started")

@@ -16,7 +16,7 @@ AT = 1_700_000_000.25
 
 
 def _keys(history: History) -> list[str]:
-    return [entry["key"] for entry in history.entries()]
+    return [entry["key"] for entry in history.backwards()][::-1]
 
 
 def test_an_entry_is_a_line_with_kind_key_and_time(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_file_that_was_removed_is_made_anew(tmp_path: Path) -> None:
     history.append("run", "r1", AT, {})
     path.unlink()
 
-    assert list(history.entries()) == []
+    assert list(history.backwards()) == []
     assert history.append("run", "r2", AT, {})
     assert _keys(history) == ["r2"]
 
@@ -99,7 +99,7 @@ def test_a_file_name_that_is_no_text_makes_a_line_that_is(tmp_path: Path) -> Non
 
     history.append("run", "r1", AT, {"file": "\udcff", "text": "ünï\n"})
 
-    (entry,) = history.entries()
+    (entry,) = history.backwards()
     assert (entry["file"], entry["text"]) == ("\udcff", "ünï\n")
 
 
@@ -220,11 +220,13 @@ def test_what_waits_for_the_disk_is_bounded(tmp_path: Path) -> None:
 def test_the_newest_entries_are_the_end_of_all(
     tmp_path_factory: pytest.TempPathFactory, texts: list[str], limit: int
 ) -> None:
-    history = History(tmp_path_factory.mktemp("h") / "history.jsonl")
+    path = tmp_path_factory.mktemp("h") / "history.jsonl"
+    history = History(path)
     for n, text in enumerate(texts):
         history.append("run", str(n), AT, {"text": text})
 
-    assert history.newest(limit) == list(history.entries())[::-1][:limit]
+    every = [json.loads(line) for line in path.read_bytes().splitlines()] if texts else []
+    assert history.newest(limit) == every[::-1][:limit]
 
 
 def test_the_newest_entries_are_found_across_blocks(tmp_path: Path) -> None:

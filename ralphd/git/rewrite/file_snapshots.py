@@ -24,7 +24,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -93,11 +93,7 @@ class SavedState:
         return [each.path for each in self.files]
 
     def to_json(self) -> bytes:
-        files = [
-            [os.fsdecode(f.path), f.kind, f.mode, f.blob]
-            + [entry and [entry.mode, entry.sha] for entry in (f.committed, f.staged)]
-            for f in self.files
-        ]
+        files = [(os.fsdecode(path), *others) for path, *others in map(astuple, self.files)]
         header = {"version": 1, "head": self.head, "index": self.index, "index_mtime_ns": self.index_mtime_ns}
         return json.dumps({**header, "files": files}).encode()
 
@@ -106,17 +102,11 @@ class SavedState:
         """Raise NotDone for anything that ``to_json`` did not write."""
         try:
             saved = json.loads(text)
-            files = tuple(
-                SavedFile(
-                    os.fsencode(path),
-                    PathKind(kind),
-                    int(mode),
-                    str(blob),
-                    *(plain and TreeEntry(*plain) for plain in sides),
-                )
-                for path, kind, mode, blob, *sides in saved["files"]
-            )
-            return cls(str(saved["head"]), str(saved["index"]), int(saved["index_mtime_ns"]), files)
+            files = []
+            for path, kind, mode, blob, *sides in saved["files"]:
+                entries = (plain and TreeEntry(*plain) for plain in sides)
+                files.append(SavedFile(os.fsencode(path), PathKind(kind), int(mode), str(blob), *entries))
+            return cls(str(saved["head"]), str(saved["index"]), int(saved["index_mtime_ns"]), tuple(files))
         except (ValueError, KeyError, TypeError) as error:
             raise NotDone("what was set aside cannot be read") from error
 
@@ -194,10 +184,8 @@ def _blob(mark: int, data: bytes) -> bytes:
 
 
 def _commit(git: GitRunner, ref: str, mark: int, message: str) -> bytes:
-    name, mail = (
-        "".join(each for each in git.identity[f"GIT_COMMITTER_{what}"] if each not in "<>\n\r\0")
-        for what in ("NAME", "EMAIL")
-    )
+    unfit = str.maketrans("", "", "<>\n\r\0")
+    name, mail = (git.identity[f"GIT_COMMITTER_{what}"].translate(unfit) for what in ("NAME", "EMAIL"))
     header = f"commit {ref}\nmark :{mark}\ncommitter {name} <{mail}> now\ndata {len(message)}\n{message}\n"
     return header.encode(errors="surrogateescape")
 

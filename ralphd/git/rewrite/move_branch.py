@@ -71,18 +71,15 @@ def with_settled(git: GitRunner, to: Move) -> Move:
     """Return the move with the files that are already as in the new commit, and are not staged otherwise."""
     every = tree_diff.changes(git, to.old, to.new)
     staged = tree_diff.staged_at(git, [each.path for each in every])
-    settled = (
-        each.path
-        for each in every
-        if staged.get(each.path) in (each.old, each.new)
-        and not tree_diff.has_submodule(each.old, each.new)
-        and (
-            tree_diff.is_exactly(git, each.path, each.new)
-            if each.new
-            else not os.path.lexists(git.path(each.path))
-        )
-    )
-    return replace(to, settled=frozenset(settled))
+
+    def is_settled(each: TreeChange) -> bool:
+        if staged.get(each.path) not in (each.old, each.new) or tree_diff.has_submodule(each.old, each.new):
+            return False
+        if each.new is None:
+            return not os.path.lexists(git.path(each.path))
+        return tree_diff.is_exactly(git, each.path, each.new)
+
+    return replace(to, settled=frozenset(each.path for each in every if is_settled(each)))
 
 
 def carry_out(directory: Path, act: Callable[[GitRunner], str]) -> Done:
@@ -148,11 +145,10 @@ def move(git: GitRunner, to: Move) -> None:
     paths = to.changes(git)
     without = _refuse_overlap(git, paths)
     refuse_filtered(git, [each.path for each in paths])
-    for each in paths if git.filters else ():
+    attributes = [each for each in paths if each.path.rpartition(b"/")[2] == b".gitattributes"]
+    for each in attributes if git.filters else ():
         shas = [entry.sha for entry in (each.old, each.new) if entry is not None]
-        if each.path.rpartition(b"/")[2] == b".gitattributes" and any(
-            b"filter=" in git.output("cat-file", "blob", sha) for sha in shas
-        ):
+        if any(b"filter=" in git.output("cat-file", "blob", sha) for sha in shas):
             raise NotDone(f"{readable(each.path)} changes which files go through a filter")
     _refuse_submodules(git, paths)
     _write_journal(git, to, without)
@@ -208,9 +204,8 @@ def _untracked(git: GitRunner, change: TreeChange, removed: set[bytes]) -> Itera
         return
     if tree_diff.is_file(git.path(change.path)):
         yield change.path
-    yield from islice(
-        (name for name in tree_diff.files_below(git, change.path) if name not in removed), SHOWN + 1
-    )
+    below = (name for name in tree_diff.files_below(git, change.path) if name not in removed)
+    yield from islice(below, SHOWN + 1)
 
 
 def _read_tree(git: GitRunner, to: Move) -> None:
@@ -245,15 +240,10 @@ def recover(git: GitRunner) -> None:
     if (lock := git.repository.git / "index.lock").exists():
         raise NotDone(f"a revert was cut off, and its git may still be at work: {lock} is there")
     paths = to.changes(git)
-    not_old = tree_diff.differing(git, [(each.path, each.old) for each in paths if each.old])
-    not_new = tree_diff.differing(git, [(each.path, each.new) for each in paths if each.new])
-    changed = {
-        each.path
-        for each in paths
-        if tree_diff.is_there(git, each.path)
-        and (each.old is None or each.path in not_old)
-        and (each.new is None or each.path in not_new)
-    }
+    changed = {each.path for each in paths if tree_diff.is_there(git, each.path)}
+    for side in ([(each.path, each.old) for each in paths], [(each.path, each.new) for each in paths]):
+        entries = {path: entry for path, entry in side if entry is not None}
+        changed -= entries.keys() - tree_diff.differing(git, list(entries.items()))
     if changed:
         raise NotDone(f"a revert was cut off, and files changed since: git restore {name_list(changed)}")
     _take_back(git, to, paths, without)
@@ -279,7 +269,9 @@ def _roll_back(git: GitRunner, paths: Sequence[TreeChange], without: frozenset[b
     wanted = [(each.path, each.old) for each in paths]
     changed = tree_diff.differing(git, [(path, entry) for path, entry in wanted if entry is not None])
     staged = tree_diff.staged_at(git, [path for path, _ in wanted])
-    tree_diff.put_paths(git, wanted, changed - without, staged, without=without)
+    tree_diff.put_paths(git, wanted, changed - without, staged)
+    if without:
+        git.output("update-index", "-z", "--skip-worktree", "--stdin", given=without)
 
 
 def _write_journal(git: GitRunner, to: Move, without: frozenset[bytes]) -> None:
@@ -319,9 +311,8 @@ def _refuse_submodules(git: GitRunner, paths: Sequence[TreeChange]) -> None:
         trouble = trouble_of(submodule, unmerged(submodule))
         if uncommitted(submodule).names or (trouble and not trouble.startswith("HEAD is detached")):
             raise NotDone(f"the submodule {name} has work that is not committed, or half done")
-        if any(
-            tree_diff.has_submodule(each.old, each.new) for each in tree_diff.changes(submodule, old, new)
-        ):
+        inner = tree_diff.changes(submodule, old, new)
+        if any(tree_diff.has_submodule(each.old, each.new) for each in inner):
             raise NotDone(f"the submodule {name} has submodules that differ")
 
 

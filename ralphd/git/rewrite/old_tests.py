@@ -88,8 +88,7 @@ def show_in_own_tree(git: GitRunner, before: str, head: str, patterns: Sequence[
     """Show the earlier versions in a work tree at ``head`` that holds nobody's work. Raises NotDone."""
     old_tests = _old_tests(git, before, head, patterns, command)
     if old_tests:
-        lines = [f"{each.old.mode} {each.old.sha}\t".encode() + each.path for each in old_tests]
-        git.output("update-index", "-z", "--index-info", given=lines)
+        tree_diff.put_entries(git, [(each.path, each.old) for each in old_tests])
         git.output("checkout-index", "-f", "-z", "--stdin", given=[each.path for each in old_tests])
     return _shown(git, old_tests, hiding_runner(command, _added(git, before, head)))
 

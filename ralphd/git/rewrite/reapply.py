@@ -128,10 +128,10 @@ def _restore(
     git: GitRunner, branch: str, tip: str, good: str, label: str, *, pauses: bool
 ) -> RewriteResult | None:
     is_here = git.branch() == branch
-    name = ref_name(label)
-    repaired = git.ref(REPAIRED + name)
+    ref, repaired_ref = left_refs(label)
+    repaired = git.ref(repaired_ref)
     is_repaired = repaired is not None and _has(git, tip, repaired)
-    rewritten = git.ref(f"{LEFT}{name}/rewritten") if is_repaired else tip
+    rewritten = git.ref(ref) if is_repaired else tip
     if rewritten is None or _has(git, rewritten, good):
         return None
     facts = _facts(git, good, rewritten, is_here=is_here)
@@ -142,9 +142,8 @@ def _restore(
     if not is_repaired and decision.action is not RewriteAction.REPAIR:
         return RewriteResult(decision.action, short_name, facts.lost, why=decision.why)
     new_tip, reapplied, conflicts = _reapply(git, good, to_reapply(facts))
-    ref = f"{LEFT}{name}/rewritten"
     if not is_repaired:
-        git.update_refs(f"update {ref} {rewritten}", f"update {REPAIRED}{name} {new_tip}")
+        git.update_refs(f"update {ref} {rewritten}", f"update {repaired_ref} {new_tip}")
         diagnostics.reach("rewritten.kept")
         try:
             to = Move(branch, tip, new_tip, f"ralph: restored {short_sha(good)}")
@@ -171,26 +170,26 @@ def take_back(directory: Path, label: str, branch: str) -> Done:
 
     What the repair restored stays under ``undone_ref``. May be repeated.
     """
-    name = ref_name(label)
+    (ref, repaired_ref), undone = left_refs(label), undone_ref(label)
 
     def act(git: GitRunner) -> str:
         current, tip = branch_and_head(git)
         if current != HEADS + branch:
             raise NotDone(f"branch {branch} is not checked out: git switch {branch}")
-        left, repaired = git.ref(f"{LEFT}{name}/rewritten"), git.ref(REPAIRED + name)
+        left, repaired = git.ref(ref), git.ref(repaired_ref)
         if left is None or repaired is None:
-            raise NotDone(f"{LEFT}{name}/rewritten is not there: the refs of old repairs are removed")
-        if git.ref(UNDONE + name) is not None and _has(git, tip, left):
+            raise NotDone(f"{ref} is not there: the refs of old repairs are removed")
+        if git.ref(undone) is not None and _has(git, tip, left):
             return tip
         if not _has(git, tip, repaired):
             raise NotDone(f"branch {branch} does not have the restored commits any more")
         later = _listed(git, tip, repaired)
         if any(len(each.parents) > 1 for each in later):
-            raise NotDone(f"a merge came since then; by hand: git merge {LEFT}{name}/rewritten")
+            raise NotDone(f"a merge came since then; by hand: git merge {ref}")
         new_tip, _, conflicts = _reapply(git, left, later)
         if conflicts:
             raise NotDone(f"conflict of {short_sha(conflicts[0].sha)}, which came since then")
-        git.update_refs(f"update {UNDONE}{name} {tip}")
+        git.update_refs(f"update {undone} {tip}")
         diagnostics.reach("repair.undo.kept")
         move(git, Move(current, tip, new_tip, "ralph: undo of a repair"))
         return new_tip
@@ -217,15 +216,13 @@ def _facts(git: GitRunner, good: str, tip: str, *, is_here: bool) -> RewrittenBr
     patches = _patches(git, [each.sha for each in (*lost, *new)])
     line = tuple(RangeCommit(each.sha, each.parents, each.subject) for each in reversed(new))
     trouble = trouble_of(git, uncommitted(git).unmerged).split("; ")
-    return RewrittenBranch(
-        good,
-        git.text("rev-parse", f"{good}^{{tree}}"),
-        tuple(replace(each, patch=patches.get(each.sha, "")) for each in lost),
-        tuple(replace(each, patch=patches.get(each.sha, "")) for each in new),
-        in_the_way="; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached")),
-        pulled=bool(line) and bool(pulled(git, line, before=None)),
-        by_other=rewritten_by_other(git, good, tip, line),
-    )
+    in_the_way = "; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached"))
+    came = bool(line) and bool(pulled(git, line, before=None))
+    by_other = rewritten_by_other(git, good, tip, line)
+    lost = tuple(replace(each, patch=patches.get(each.sha, "")) for each in lost)
+    new = tuple(replace(each, patch=patches.get(each.sha, "")) for each in new)
+    tree = git.text("rev-parse", f"{good}^{{tree}}")
+    return RewrittenBranch(good, tree, lost, new, in_the_way, came, by_other)
 
 
 def _listed(git: GitRunner, tip: str, without: str, *options: str) -> tuple[Change, ...]:
@@ -264,14 +261,8 @@ def _reapply(
 
 def copy_commit(git: GitRunner, commit: str, tree: str, parent: str) -> str:
     """Return a commit with the author, date and message of ``commit``."""
-    words = (
-        "log",
-        "-1",
-        "--no-show-signature",
-        "--encoding=UTF-8",
-        "--date=raw",
-        "--format=%an%n%ae%n%ad%n%B",
-    )
+    form = "--format=%an%n%ae%n%ad%n%B"
+    words = ("log", "-1", "--no-show-signature", "--encoding=UTF-8", "--date=raw", form)
     name, email, date, message = git.text(*words, commit).split("\n", 3)
     author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": f"@{date}"}
     return git.commit_tree(tree, message.rstrip("\n") + "\n", parent, identity={**git.identity, **author})

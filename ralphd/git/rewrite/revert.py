@@ -28,7 +28,7 @@ from typing import Final
 from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change
 from ralphd.core.text import short_sha
-from ralphd.git.facts import LOG, REVERTS_COMMIT, log_entries
+from ralphd.git.facts import LOG, first_parents, log_entries
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.move_branch import Done, Move, branch_and_head, carry_out, move
 from ralphd.git.runner import GitRunner, HasMoved, NotDone, ref_name
@@ -101,9 +101,8 @@ def restore(directory: Path, head: str, *, expected: str, label: str, keeps: Seq
         between = set(git.text("rev-list", expected, f"^{head}").split())
         reverts = {each.revert for each in _reverted(git, tip, head)} if tip else set()
         if not keeps and (not between or between - reverts):
-            raise NotDone(
-                f"between {short_sha(head)} and {short_sha(expected)} there is more than our own reverts"
-            )
+            two = f"{short_sha(head)} and {short_sha(expected)}"
+            raise NotDone(f"between {two} there is more than our own reverts")
         if keeps:
             git.update_refs(*keeps)
             diagnostics.reach("guard.left_kept")
@@ -176,14 +175,10 @@ def _forget(git: GitRunner, reverts: str, head: str, label: str, last: str | Non
 
 
 def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]:
-    words = (*LOG, "--first-parent", "--format=%H%n%B", f"--max-count={MOST}")
-    code, output = git.run(*words, tip, f"^{base}")
-    commits = []
-    for entry in output.decode(errors="replace").split("\0") if code == 0 else ():
-        sha, _, message = entry.partition("\n")
-        if match := REVERTS_COMMIT.search(message):
-            commits.append(RevertedCommit(sha, match[1], message.partition("\n")[0]))
-    return tuple(commits)
+    with suppress(NotDone):  # commits that are lost are reverted again
+        commits = first_parents(git, base, tip)[:MOST]
+        return tuple(RevertedCommit(each.sha, each.reverts, each.subject) for each in commits if each.reverts)
+    return ()
 
 
 # Reverts as objects.

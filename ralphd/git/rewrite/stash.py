@@ -160,9 +160,8 @@ def _save(git: GitRunner, head: str, dirty: Uncommitted, ref: str) -> SavedState
     if total > MOST_BYTES:
         raise NotDone(f"{total >> 20} MiB of tracked files are not committed: too much to set aside")
     refuse_filtered(git, names)
-    if modules := [
-        path for path, each in dirty.entries.items() if has_submodule(each.committed, each.staged)
-    ]:
+    modules = [path for path, each in dirty.entries.items() if has_submodule(each.committed, each.staged)]
+    if modules:
         raise NotDone(f"a submodule stands at another commit: {name_list(modules)}")
     states = {name: file_snapshots.state_of(git, name) for name in names}
     is_staged = any(sides.committed != sides.staged for sides in dirty.entries.values())
@@ -189,20 +188,14 @@ def changes(git: GitRunner, saved: SavedState, head: str) -> tuple[dict[bytes, T
     These are files that are neither as saved, nor as HEAD had them, nor absent (a crash leaves them so), and
     paths that were staged or committed.
     """
-    states = {each.path: file_snapshots.state_of(git, each.path) for each in saved.files}
-    others = [
-        each
-        for each in saved.files
-        if not each.equals(states[each.path]) and states[each.path].kind is not PathKind.ABSENT
-    ]
+    states = ((each, file_snapshots.state_of(git, each.path)) for each in saved.files)
+    others = [each for each, state in states if state.kind is not PathKind.ABSENT and not each.equals(state)]
     changed = tree_diff.differing(git, [(each.path, each.committed) for each in others if each.committed])
-    changed |= {
-        each.path for each in others if each.committed is None and tree_diff.is_file(git.path(each.path))
-    }
+    new = (each.path for each in others if each.committed is None)
+    changed |= {path for path in new if tree_diff.is_file(git.path(path))}
     staged = tree_diff.staged_at(git, saved.paths)
-    changed |= {
-        each.path for each in saved.files if staged.get(each.path) not in (each.committed, each.staged)
-    }
+    sides = {each.path: (each.committed, each.staged) for each in saved.files}
+    changed |= {path for path, known in sides.items() if staged.get(path) not in known}
     if head != saved.head:
         changed |= {each.path for each in tree_diff.changes(git, saved.head, head)}.intersection(saved.paths)
     return staged, changed
@@ -262,12 +255,8 @@ class DisplacedFiles:
         Raises NotDone, OSError.
         """
         # Theirs: neither as saved nor HEAD's, nor the beginning of HEAD's, which a killed git leaves.
-        present = {
-            each: file_snapshots.state_of(self._git, each.path)
-            for each in saved.files
-            if tree_diff.is_there(self._git, each.path)
-        }
-        others = {each.path: each.committed for each, state in present.items() if not each.equals(state)}
+        present = [each for each in saved.files if tree_diff.is_there(self._git, each.path)]
+        others = {each.path: each.committed for each in _unlike_saved(self._git, present)}
         entries = {path: entry for path, entry in others.items() if entry is not None}
         strange = tree_diff.differing(self._git, list(entries.items()))
         asked = sorted(path for path in strange if is_cut_off and not entries[path].is_submodule)
@@ -282,11 +271,11 @@ class DisplacedFiles:
                 full = self._git.path(each.path)
                 os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120
                 os.replace(moved, full)  # noqa: PTH105
-        return theirs | {
-            each.path
-            for each, _ in self._moved
-            if not each.equals(file_snapshots.state_of(self._git, each.path))
-        }
+        return theirs | {each.path for each in _unlike_saved(self._git, [each for each, _ in self._moved])}
+
+
+def _unlike_saved(git: GitRunner, files: Sequence[SavedFile]) -> list[SavedFile]:
+    return [each for each in files if not each.equals(file_snapshots.state_of(git, each.path))]
 
 
 def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, TreeEntry]) -> None:
@@ -296,9 +285,7 @@ def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, T
     saved.
     """
     wanted = [(each.path, each.committed) for each in saved.files]
-    changed = {
-        path for path, entry in wanted if entry is not None and not tree_diff.is_exactly(git, path, entry)
-    }
+    changed = {path for path, entry in wanted if entry and not tree_diff.is_exactly(git, path, entry)}
     displaced = DisplacedFiles(git)
     try:
         displaced.take([each for each in saved.files if each.committed is None or each.path in changed])
@@ -309,15 +296,14 @@ def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, T
         git.allow_rollback(why)
         is_cut_off = not isinstance(why, NotDone) or isinstance(why, WasKilled) or "disk is full" in str(why)
         theirs = displaced.bring_back(saved, is_cut_off=is_cut_off)
-        _put_files(git, saved, without=theirs)
+        _put_files(git, _without(saved, theirs))
         _put_index(git, saved, saved.head, tree_diff.staged_at(git, saved.paths))
         if theirs:
             kept = f"{ref}-{short_sha(git.ref(ref) or '')}"
             git.output("update-ref", kept, ref)
             git.output("update-ref", "-d", ref)
-            raise HasMoved(
-                f"{name_list(theirs)} changed meanwhile; what was there is kept under {kept}"
-            ) from why
+            note = f"what was there is kept under {kept}"
+            raise HasMoved(f"{name_list(theirs)} changed meanwhile; {note}") from why
         git.output("update-ref", "-d", ref)
         raise
 
@@ -325,32 +311,23 @@ def _reset(git: GitRunner, saved: SavedState, ref: str, staged: Mapping[bytes, T
 # Putting back.
 
 
-def _put_files(
-    git: GitRunner,
-    saved: SavedState,
-    *,
-    without: Collection[bytes] = (),
-    seen: Mapping[bytes, Trace] | None = None,
-) -> None:
+def _put_files(git: GitRunner, saved: SavedState, *, seen: Mapping[bytes, Trace] | None = None) -> None:
     """Write the files as saved. Raises OSError where one is not as ``seen`` right before."""
-    files = [each for each in saved.files if each.path not in without]
     # Removals first: a file may be where another one needs its folder.
-    for each in files:
+    for each in saved.files:
         if each.kind is PathKind.ABSENT and tree_diff.is_file(git.path(each.path)):
             _refuse_other(git, each.path, seen)
             git.remove(each.path)
-    left = [each for each in files if not each.equals(file_snapshots.state_of(git, each.path))]
+    left = _unlike_saved(git, saved.files)
     for each, data in zip(left, file_snapshots.read_blobs(git, [each.blob for each in left]), strict=True):
         _refuse_other(git, each.path, seen)
         file_snapshots.write_file(git, each.path, each.kind, each.mode, data)
 
 
 def _refuse_other(git: GitRunner, path: bytes, seen: Mapping[bytes, Trace] | None) -> None:
-    if (
-        seen is not None
-        and tree_diff.is_file(git.path(path))
-        and seen.get(path) != file_snapshots.traces(git, [path]).get(path)
-    ):
+    if seen is None or not tree_diff.is_file(git.path(path)):
+        return
+    if seen.get(path) != file_snapshots.traces(git, [path]).get(path):
         raise OSError(errno.EBUSY, f"{readable(path)} changed meanwhile")
 
 

@@ -10,7 +10,7 @@ import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ralphd.core.worktrees.rules import Worktree
 from ralphd.git.runner import GitRunner, name_list
@@ -81,21 +81,20 @@ def _copy(old: Path, new: Path, top: Path, most_bytes: int) -> int:
             fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with os.fdopen(fd, "wb") as copy:
                 os.fchmod(copy.fileno(), about.st_mode & 0o777)
-                size = _filled(source.fileno(), copy.fileno(), about.st_size, most_bytes)
+                size = _filled(source, copy, about.st_size, most_bytes)
             part.rename(new)  # the name is there only with the whole content
         finally:
             part.unlink(missing_ok=True)
     return size
 
 
-def _filled(source: int, copy: int, size: int, most_bytes: int) -> int:
+def _filled(source: BinaryIO, copy: BinaryIO, size: int, most_bytes: int) -> int:
     try:
-        fcntl.ioctl(copy, _FICLONE, source)
+        fcntl.ioctl(copy, _FICLONE, source.fileno())
     except OSError as fault:
         if size > most_bytes:
             raise OSError("too large") from fault
-        with os.fdopen(os.dup(source), "rb") as reader, os.fdopen(os.dup(copy), "wb") as writer:
-            shutil.copyfileobj(reader, writer)
+        shutil.copyfileobj(source, copy)
         return size
     return 0
 

@@ -76,11 +76,8 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
 
 
 def _unfit(git: GitRunner, why: str) -> UsageError:
-    return UsageError(
-        f"{git.top} cannot have worktrees of ralphd",
-        why=why,
-        mend=f"use a clone: git clone {git.top} ../{git.top.name}-2",
-    )
+    mend = f"use a clone: git clone {git.top} ../{git.top.name}-2"
+    return UsageError(f"{git.top} cannot have worktrees of ralphd", why=why, mend=mend)
 
 
 def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Path) -> bool:
@@ -97,11 +94,8 @@ def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Pat
     blocks = git.text("worktree", "list", "--porcelain").split("\n\n")
     used = next((block.partition("\n")[0] for block in blocks if f"branch {ref}" in block.split("\n")), "")
     if used and used != f"worktree {path}":
-        raise WrongState(
-            f"the branch {branch} is checked out in {used.removeprefix('worktree ')}",
-            why="two worktrees cannot share a branch",
-            mend="--branch NAME",
-        )
+        what = f"the branch {branch} is checked out in {used.removeprefix('worktree ')}"
+        raise WrongState(what, why="two worktrees cannot share a branch", mend="--branch NAME")
     if start is not None and known != source.start:
         why = f"it is at {known[:7]}, not at {start}"
         raise WrongState(f"the branch {branch} exists", why=why, mend="leave out --from, or --branch NAME")
@@ -176,7 +170,8 @@ def facts_of(tree: Worktree) -> WorktreeFacts:
     """Return what git and the disk know of a worktree. Raise NotDone where git fails or is slow."""
     is_there = (Path(tree.path) / ".git").exists()
     git = GitRunner(Path(tree.path) if is_there else _place(tree), limit_s=LOOK_LIMIT_S)
-    tips = [sha for name in _heads(tree, is_there=is_there) if (sha := git.commit(name))]
+    heads = [f"refs/heads/{tree.branch}", *(["HEAD"] if is_there else [])]
+    tips = [sha for name in heads if (sha := git.commit(name))]  # HEAD: it may have commits of its own
     target = f"refs/heads/{tree.target}" if tree.target else ""
     known = [name for name in (target, "refs/heads/ralph/landed") if name and git.commit(name)]
     unlanded, ahead, behind = 0, 0, 0
@@ -194,25 +189,15 @@ def facts_of(tree: Worktree) -> WorktreeFacts:
     return WorktreeFacts(True, size_of(Path(tree.path)), dirty, doing, ahead, behind, unlanded)
 
 
-def _heads(tree: Worktree, *, is_there: bool) -> Iterator[str]:
-    yield f"refs/heads/{tree.branch}"
-    if is_there:
-        yield "HEAD"  # detached, it may have commits of its own
-
-
 def keep(tree: Worktree, scratch: Path) -> str:
     """Save commits and files of a worktree, ignored ones excepted, under a ref, and return the ref (W4)."""
     git = GitRunner(Path(tree.path), limit_s=LIMIT_S, settings=_SETTINGS)
     heads = dict.fromkeys(sha for name in ("HEAD", f"refs/heads/{tree.branch}") if (sha := git.commit(name)))
     saved = git.commit_tree(_whole(git, scratch), f"worktree {tree.name}\n", *heads)
-    ref = next(ref for ref in _free_refs(tree.name) if git.ref(ref) is None)
+    refs = (f"{KEPT_REFS}{ref_name(tree.name)}{more}" for more in ("", *(f"-{n}" for n in range(2, 10_000))))
+    ref = next(ref for ref in refs if git.ref(ref) is None)
     git.update_refs(f"create {ref} {saved}", reason=tree.reason)
     return ref
-
-
-def _free_refs(name: str) -> Iterator[str]:
-    yield f"{KEPT_REFS}{ref_name(name)}"
-    yield from (f"{KEPT_REFS}{ref_name(name)}-{number}" for number in range(2, 10_000))
 
 
 def _whole(git: GitRunner, scratch: Path) -> str:

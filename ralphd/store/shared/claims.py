@@ -7,8 +7,8 @@ it under a lock. A damaged file is set aside (F2): without its claims two ralphs
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -59,7 +59,7 @@ def release_claims(state: Path, ralph: str, *, landed: bool = False) -> None:
 
 
 def _change(path: Path, about: Mapping[str, str], change: Callable[[Claims], Claims]) -> Claims:
-    with _locked(path):
+    with Lock.acquire_soon(path.with_suffix(".lock")):  # held for the time of one small write
         stored: dict[str, Any] = {}
         with suppress(Broken):
             stored = load_file(path, VERSION, dict) or {}
@@ -72,12 +72,3 @@ def _change(path: Path, about: Mapping[str, str], change: Callable[[Claims], Cla
             about = about or {key: str(stored.get(key, "")) for key in ("repository", "list")}
             write_whole(path, as_json({"version": VERSION, **about, "claims": plain}))
     return after
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    lock = Lock.acquire_soon(path.with_suffix(".lock"))  # held for the time of one small write
-    try:
-        yield
-    finally:
-        lock.release()

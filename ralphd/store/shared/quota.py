@@ -7,8 +7,8 @@ Each loop holds a lock file of its own while it lives: a ralph that was killed f
 import fcntl
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
@@ -19,14 +19,7 @@ from ralphd.core.time import Moment
 from ralphd.errors import RalphdError
 from ralphd.plain_files import open_plain, peek
 from ralphd.store.codec import Codec, load_file, peek_file
-from ralphd.store.files import (
-    Broken,
-    Lock,
-    as_json,
-    make_private_directory,
-    remove_leftovers,
-    write_whole,
-)
+from ralphd.store.files import Broken, Lock, as_json, make_private_directory, remove_leftovers, write_whole
 from ralphd.store.history import newest_first
 from ralphd.store.shared.claims import load_worktrees
 
@@ -121,7 +114,7 @@ class QuotaMember(QuotaFiles):
         Raises FAULTS (a full disk, a lock that is held, a file of a newer version); nothing is changed then.
         """
         self._join()
-        with self._locked(account):
+        with Lock.acquire_soon(self.directory / f"{account}.lock"):
             path = self._path(account)
             remove_leftovers(self.directory, of=(path.name,))
             try:
@@ -154,14 +147,6 @@ class QuotaMember(QuotaFiles):
             for path in (self.directory / MEMBERS).iterdir():
                 self._is_alive(path.name, sweeps=True)
         self._lock = Lock.acquire_soon(self.directory / MEMBERS / self.by)
-
-    @contextmanager
-    def _locked(self, account: str) -> Iterator[None]:
-        lock = Lock.acquire_soon(self.directory / f"{account}.lock")
-        try:
-            yield
-        finally:
-            lock.release()
 
 
 def forecast_for(state: Path, name: str, open_tasks: Collection[str], at: Moment) -> Forecast:

@@ -153,7 +153,8 @@ def test_a_git_that_was_killed_too_leaves_files_half_way_and_they_are_set_right(
         write(tree, "a", "a\n")
 
     why = _refused_for_the_lock(tree, commits)
-    mended = repair(tree.path, RepairMode.TELL, ended_at=time.time() + 1, label="run-1")
+    ended = time.time() + 1
+    mended = repair(tree.path, RepairMode.TELL, ended_at=ended, began_at=0.0, label="run-1", branch=None)
     now = carried_out(revert(tree.path, commits, head=commits[0], label=LABEL))
 
     assert "index.lock is there" in why
