@@ -2,13 +2,14 @@
 
 import resource
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ralphd.core.supervision.model import HAS_A_RUN
 from ralphd.store.state import shown_state
+from ralphd.wire import EVENT_TYPES, STATES
 
 if TYPE_CHECKING:
     from ralphd.core.time import Moment
@@ -16,78 +17,48 @@ if TYPE_CHECKING:
     from ralphd.daemon.services import Services
     from ralphd.store.events import EventStore
 
-
-@dataclass(frozen=True, slots=True)
-class RalphMeasures:
-    """One ralph. Ages and waits in seconds, None where there is none; ``waits_for`` says what for."""
-
-    name: str
-    state: str
-    has_a_run: bool
-    restarts: int
-    consecutive_errors: int
-    iterations: int
-    cost_usd: float
-    last_output_age_s: float | None
-    wait_s: float | None
-    waits_for: str
-    drifted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Measures:
-    """The daemon and its ralphs. Counts of events and deliveries are since its start."""
-
-    uptime_s: float
-    cpu_s: float
-    rss_bytes: int
-    open_files: int
-    most_open_files: int
-    problems: int
-    events: Mapping[str, int]
-    deliveries: Mapping[str, int]
-    pending_deliveries: int
-    ralphs: tuple[RalphMeasures, ...]
+Sample: TypeAlias = tuple[str, dict[str, str], float | None]
+"""The name of a metric, its labels, and its value; None where there is none."""
+OUTCOMES = ("delivered", "failed", "given_up")
 
 
 def measured(
     regents: Iterable["Regent"], services: "Services", events: "EventStore", started_at: "Moment"
-) -> Measures:
-    """Return the present figures of the daemon and of every ralph."""
-    now = services.clock.now()
-    return Measures(
-        uptime_s=max(0.0, now - started_at),
-        cpu_s=time.process_time(),
-        rss_bytes=_resident_bytes(),
-        open_files=sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1,  # that of the listing itself
-        most_open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        problems=len(services.problems()),
-        events=dict(services.news.told),
-        deliveries=dict(events.counted),
-        pending_deliveries=events.pending,
-        ralphs=tuple(_of_ralph(regent, now) for regent in regents),
-    )
+) -> Iterator[Sample]:
+    """Yield the present figures of the daemon and of every ralph. Counts are since the daemon's start."""
+    now, pages = services.clock.now(), Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    yield "ralphd_uptime_seconds", {}, max(0.0, now - started_at)
+    yield "ralphd_cpu_seconds_total", {}, time.process_time()
+    yield "ralphd_resident_memory_bytes", {}, int(pages) * resource.getpagesize()
+    yield "ralphd_open_fds", {}, len([*Path("/proc/self/fd").iterdir()]) - 1  # that of the listing itself
+    yield "ralphd_max_fds", {}, resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    yield "ralphd_problems", {}, len(services.problems())
+    yield "ralphd_deliveries_pending", {}, events.pending
+    for kind in EVENT_TYPES:
+        yield "ralphd_events_total", {"type": kind}, services.news.told[kind]
+    for outcome in OUTCOMES:
+        yield "ralphd_deliveries_total", {"outcome": outcome}, events.counted[outcome]
+    states: Counter[str] = Counter()
+    for regent in regents:
+        account = regent.account
+        state = shown_state(account.supervision, own_loop=account.policy.own_loop)
+        states[state] += 1
+        yield "ralphd_ralph_state", {"ralph": regent.name, "state": state}, 1
+        yield from _of_ralph(regent, now)
+    for state in STATES:
+        yield "ralphd_ralphs", {"state": state}, states[state]
 
 
-def _of_ralph(regent: "Regent", now: "Moment") -> RalphMeasures:
-    account = regent.account
-    supervision, facts = account.supervision, account.facts
-    output_at, wait = facts.last_output_at, supervision.wait
-    return RalphMeasures(
-        name=regent.name,
-        state=shown_state(supervision, own_loop=account.policy.own_loop),
-        has_a_run=isinstance(supervision.state, HAS_A_RUN),
-        restarts=supervision.tally.restarts,
-        consecutive_errors=supervision.tally.consecutive_errors,
-        iterations=supervision.tally.iteration,
-        cost_usd=supervision.tally.cost_usd,
-        last_output_age_s=None if output_at is None else max(0.0, now - output_at),
-        wait_s=None if wait is None else max(0.0, wait.until - now),
-        waits_for="" if wait is None else wait.reason,
-        drifted=bool(account.drift),
-    )
-
-
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
-    return pages * resource.getpagesize()
+def _of_ralph(regent: "Regent", now: "Moment") -> Iterator[Sample]:
+    supervision, output_at = regent.account.supervision, regent.account.facts.last_output_at
+    ralph, tally, wait = {"ralph": regent.name}, supervision.tally, supervision.wait
+    yield "ralphd_ralph_up", ralph, isinstance(supervision.state, HAS_A_RUN)
+    yield "ralphd_ralph_restarts_total", ralph, tally.restarts
+    yield "ralphd_ralph_consecutive_errors", ralph, tally.consecutive_errors
+    yield "ralphd_ralph_iterations_total", ralph, tally.iteration
+    yield "ralphd_ralph_cost_usd_total", ralph, tally.cost_usd
+    age_s = None if output_at is None else max(0.0, now - output_at)
+    yield "ralphd_ralph_last_output_age_seconds", ralph, age_s
+    yield "ralphd_ralph_config_drifted", ralph, bool(regent.account.drift)
+    if wait is not None:
+        yield "ralphd_ralph_wait_seconds", {**ralph, "reason": wait.reason}, max(0.0, wait.until - now)

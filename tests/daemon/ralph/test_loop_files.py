@@ -143,9 +143,9 @@ async def test_a_wait_of_the_built_in_loop_is_a_state_in_view_and_file(tmp_path:
     saved = json.loads((tmp_path / ".ralph" / "regent-state.json").read_text())
     assert (saved["state"], saved["tasks"]) == (shown["state"], shown["tasks"])
     assert account.supervision.state.kind == "running"
-    measures = measured([regent], account._services, events, 0.0)
-    assert measures.ralphs[0].state == "waiting_for_retry"
-    assert measures.ralphs[0].has_a_run
+    figures = [*measured([regent], account._services, events, 0.0)]
+    assert ("ralphd_ralphs", {"state": "waiting_for_retry"}, 1) in figures
+    assert ("ralphd_ralph_up", {"ralph": account.definition.name}, True) in figures
     await events.close()
 
 
