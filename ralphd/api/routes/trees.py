@@ -5,24 +5,17 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from ralphd.api import schemas
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import (
-    KeepQuery,
-    RalphName,
-    RalphsView,
-    RemovedWorktreeView,
-    WorktreeRequest,
-    WorktreesView,
-    answers,
-)
+from ralphd.api.schemas import KeepQuery, RalphName, answers
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder
 
 router = routes("/v1/trees", "trees")
 
 
-@router.post("", status_code=201, responses=answers(RalphsView, 201))
-async def start_in_worktrees(host: TheHost, asked: WorktreeRequest) -> Response:
+@router.post("", status_code=201, responses=answers(schemas.RalphsView, 201))
+async def start_in_worktrees(host: TheHost, asked: schemas.WorktreeRequest) -> Response:
     """Make worktrees, and register and start a ralph in each.
 
     What is refused leaves no worktree behind, except when `[ralph] setup` fails in one. The reply comes when
@@ -36,13 +29,13 @@ async def start_in_worktrees(host: TheHost, asked: WorktreeRequest) -> Response:
     return json_bytes(b'{"ralphs":[' + b",".join(views) + b"]}", 201)
 
 
-@router.get("", responses=answers(WorktreesView))
+@router.get("", responses=answers(schemas.WorktreesView))
 async def list_worktrees(host: TheHost) -> Response:
     """Every worktree of ralphd, with its size and what it has that its target has not."""
     return json_bytes(json.dumps({"trees": await host.trees.listed()}).encode())
 
 
-@router.delete("/{name}", responses=answers(RemovedWorktreeView))
+@router.delete("/{name}", responses=answers(schemas.RemovedWorktreeView))
 async def remove_worktree(host: TheHost, name: RalphName, query: Annotated[KeepQuery, Query()]) -> Response:
     """Remove a worktree, and forget its ralph.
 
