@@ -97,10 +97,8 @@ def own(state_directory: Path) -> Ownership:
         owned = Ownership.acquire(state_directory)
     except Held as held:
         owner = held.owner_text.strip() or "unknown"
-        raise DaemonBusy(
-            f"another ralphd (pid {owner}) owns {state_directory}",
-            mend="ralphctl regent status; or give this one its own RALPHD_STATE_DIR",
-        ) from held
+        mend = "ralphctl regent status; or give this one its own RALPHD_STATE_DIR"
+        raise DaemonBusy(f"another ralphd (pid {owner}) owns {state_directory}", mend=mend) from held
     remove_leftovers(state_directory)
     return owned
 

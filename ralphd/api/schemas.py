@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 def checked_name(name: str) -> str:
     """The name, when it is one. Raises BadName, which says the allowed form."""
     if not is_name(name):
-        raise BadName(
-            f"not a ralph's name: {name[:80]!r}",
-            why=f"a name is 1 to {MAX_NAME_CHARS} of a-z 0-9 . _ - and begins with a letter or digit",
-        )
+        why = f"a name is 1 to {MAX_NAME_CHARS} of a-z 0-9 . _ - and begins with a letter or digit"
+        raise BadName(f"not a ralph's name: {name[:80]!r}", why=why)
     return name
 
 

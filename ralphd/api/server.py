@@ -108,11 +108,8 @@ def _why_no_listener(given: socket.socket) -> str | None:
 
 
 def _not_a_listener(why: str) -> errors.HandedOverUnusable:
-    return errors.HandedOverUnusable(
-        "what systemd handed over cannot be listened on",
-        why=why,
-        mend="systemctl cat ralphd.socket  (systemd/ralphd.socket in the sources is a working example)",
-    )
+    mend = "systemctl cat ralphd.socket  (systemd/ralphd.socket in the sources is a working example)"
+    return errors.HandedOverUnusable("what systemd handed over cannot be listened on", why=why, mend=mend)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
@@ -145,11 +142,8 @@ def _open_directory(directory: Path) -> Iterator[int]:
 
 
 def _unusable(directory: Path, why: str) -> errors.SocketUnusable:
-    return errors.SocketUnusable(
-        f"the socket's directory cannot be used: {directory}",
-        why=why,
-        mend="name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET",
-    )
+    mend = "name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET"
+    return errors.SocketUnusable(f"the socket's directory cannot be used: {directory}", why=why, mend=mend)
 
 
 def _address(path: Path, directory: int) -> str:
@@ -165,15 +159,11 @@ def _make_way(path: Path, address: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise errors.SocketUnusable(
-            f"cannot listen at {path}",
-            why="another file is in its place, and it is not a socket",
-            mend=f"mv {path} {path}.old",
-        )
+        why = "another file is in its place, and it is not a socket"
+        raise errors.SocketUnusable(f"cannot listen at {path}", why=why, mend=f"mv {path} {path}.old")
     if _somebody_listens(address):
-        raise errors.DaemonBusy(
-            f"somebody listens at {path} already", mend="ralphctl regent status, or another RALPHD_SOCKET"
-        )
+        mend = "ralphctl regent status, or another RALPHD_SOCKET"
+        raise errors.DaemonBusy(f"somebody listens at {path} already", mend=mend)
     path.unlink()
 
 

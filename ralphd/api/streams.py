@@ -29,10 +29,8 @@ class Turnstile:
     def passed(self) -> Iterator[None]:
         """Count one stream for the duration of the block. Raises DaemonBusy."""
         if self._open >= self._most:
-            raise DaemonBusy(
-                f"{self._most} streams are open already",
-                mend="close one, or ask without follow, and try again",
-            )
+            mend = "close one, or ask without follow, and try again"
+            raise DaemonBusy(f"{self._most} streams are open already", mend=mend)
         self._open += 1
         try:
             yield

@@ -128,10 +128,9 @@ def refuse_to_replace(regent: Regent) -> None:
     state = regent.account.supervision.state
     if regent.has_a_run or state.kind in ("starting", "waiting_for_retry"):
         pid = regent.account.facts.ralph_pid
-        raise AlreadyRunning(
-            f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else ""),
-            mend=f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}",
-        )
+        what = f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else "")
+        mend = f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}"
+        raise AlreadyRunning(what, mend=mend)
 
 
 @asynccontextmanager
@@ -139,11 +138,9 @@ async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> A
     definition, home = account.definition, account.files.home
     if not definition.runs_own_loop:
         if resume is False:
-            raise UsageError(
-                "a start without the checkpoint is for the built-in loop",
-                why=f"{definition.name} runs a command of its own, which keeps its checkpoints by itself",
-                mend=f"ralphctl start {definition.name}",
-            )
+            why = f"{definition.name} runs a command of its own, which keeps its checkpoints by itself"
+            mend = f"ralphctl start {definition.name}"
+            raise UsageError("a start without the checkpoint is for the built-in loop", why=why, mend=mend)
         yield
         return
     if account.is_governed_by_a_run:  # the checkpoint is the run's

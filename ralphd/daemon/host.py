@@ -309,11 +309,8 @@ class Host:
         try:
             renewal = await asyncio.to_thread(renewed, self._roster.get(name).account)
         except ConfigFaults as faults:
-            raise ConfigFaults(
-                f"{name} is not reloaded: {faults.what}",
-                why=faults.why,
-                mend="fix them; ralphctl config check lists them",
-            ) from faults
+            mend, why = "fix them; ralphctl config check lists them", faults.why
+            raise ConfigFaults(f"{name} is not reloaded: {faults.what}", why=why, mend=mend) from faults
         regent = self._roster.get(name)  # it may have been forgotten during the read
         account = regent.account
         if renewal.changes:
@@ -369,11 +366,9 @@ class Host:
         regent = self._roster.get(name)
         state = regent.account.supervision.state
         if not isinstance(state, SETTLED):
-            raise WrongState(
-                f"{name} is {state.kind.replace('_', ' ')}",
-                why="only a ralph that is stopped can be forgotten",
-                mend=f"ralphctl stop {name}",
-            )
+            why = "only a ralph that is stopped can be forgotten"
+            mend = f"ralphctl stop {name}"
+            raise WrongState(f"{name} is {state.kind.replace('_', ' ')}", why=why, mend=mend)
         await self._roster.drop(regent)
         await self.trees.release(name)
         self._services.forget(name)

@@ -496,11 +496,9 @@ class Regent:
     def _postponed(self) -> events.SpawnPostponed | None:
         """Return why the start has to wait, or None. Raise CommandNotStartable where it is refused (A11)."""
         if self.account.configuration.limits.require_cgroup and writable_cgroup() is None:
-            raise errors.CommandNotStartable(
-                "no run can start without a control group",
-                why="[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here",
-                mend="run ralphd under systemd: ralphctl regent install",
-            )
+            why = "[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here"
+            mend = "run ralphd under systemd: ralphctl regent install"
+            raise errors.CommandNotStartable("no run can start without a control group", why=why, mend=mend)
         now = self._services.clock.now()
         mine = self.applicant or self._applicant(now)
         hold = self._hold = self._services.start_order(mine).get(self.name)  # none if it is to stop

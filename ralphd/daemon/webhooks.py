@@ -147,10 +147,8 @@ class DaemonsWebhooks:
             if id not in self._stored.added:
                 file = (hook.place or "").rpartition(":")[0]
                 again = f"ralphctl reload {hook.ralphs[0]}" if hook.ralphs else "ralphctl regent reload"
-                raise WebhookConflict(
-                    f"{hook.destination.label} is not removed: it is configured in {hook.place}",
-                    mend=f"delete this [[webhooks]] entry from {file}, then {again}",
-                )
+                what = f"{hook.destination.label} is not removed: it is configured in {hook.place}"
+                raise WebhookConflict(what, mend=f"delete this [[webhooks]] entry from {file}, then {again}")
             await self._save(self._stored.without(id))
             await asyncio.to_thread(self._file.forget_secret, id)
         if id not in self._every():  # no file names it as well
@@ -249,9 +247,8 @@ class DaemonsWebhooks:
             except OSError as fault:
                 why = f"it cannot be written: {fault.strerror or fault}"
                 self._services.trouble(WEBHOOKS_FILE, why)
-                raise DaemonBusy(
-                    f"{WEBHOOKS_FILE} was not changed", why=why, mend="ralphctl doctor"
-                ) from fault
+                mend = "ralphctl doctor"
+                raise DaemonBusy(f"{WEBHOOKS_FILE} was not changed", why=why, mend=mend) from fault
             self._services.trouble(WEBHOOKS_FILE, None)
         self._stored = changed
         self._services.news.added = self._added()
@@ -265,13 +262,11 @@ class DaemonsWebhooks:
             return
         known = self._every().get(new.id)
         if known is not None and known.ralphs is None:
-            raise WebhookConflict(
-                f"this URL is already configured in {known.place}", mend="change the webhook in that file"
-            )
+            mend = "change the webhook in that file"
+            raise WebhookConflict(f"this URL is already configured in {known.place}", mend=mend)
         if len(self._stored.added) >= MOST_WEBHOOKS:
-            raise WebhookConflict(
-                f"there are {MOST_WEBHOOKS} webhooks already", mend="ralphctl webhooks remove NAME"
-            )
+            mend = "ralphctl webhooks remove NAME"
+            raise WebhookConflict(f"there are {MOST_WEBHOOKS} webhooks already", mend=mend)
 
     async def _with_secret(self, new: Destination, before: Added | None) -> tuple[Added, bool]:
         """Return the webhook with its secret, and whether a secret was generated now.

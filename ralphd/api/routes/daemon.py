@@ -32,9 +32,8 @@ async def show_ready(host: TheHost) -> Response:
     if host.stopping.is_set():
         raise ShuttingDown("the daemon is on its way out", mend="ralphctl regent start")
     if not host.ready:
-        raise DaemonBusy(
-            "the daemon is not ready yet", why="it reads its state and adopts runs", mend="ask again"
-        )
+        why = "it reads its state and adopts runs"
+        raise DaemonBusy("the daemon is not ready yet", why=why, mend="ask again")
     return json_bytes(b'{"ready":true}')
 
 

@@ -43,10 +43,8 @@ async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | Non
     """Return the id after which the stream begins. Raises UsageError for one that we never sent."""
     if last_event_id is not None:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
-            raise UsageError(
-                f"not an event's id: {last_event_id[:80]!r}",
-                mend="send the id of the last event that was received",
-            )
+            mend = "send the id of the last event that was received"
+            raise UsageError(f"not an event's id: {last_event_id[:80]!r}", mend=mend)
         return int(last_event_id)
     if query.since is not None:
         return query.since

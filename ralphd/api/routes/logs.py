@@ -122,10 +122,8 @@ def _moment(key: str, text: str | None) -> Moment | None:
         moment = parse_rfc3339(text)
         rfc3339(moment)  # the log compares moments as text, so it has to have one
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{key} is not a moment: {text[:80]!r}",
-            mend=f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z",
-        ) from None
+        mend = f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z"
+        raise UsageError(f"{key} is not a moment: {text[:80]!r}", mend=mend) from None
     return moment
 
 

@@ -55,17 +55,12 @@ def refuse_while_it_works(name: str, current: Supervision, *, is_busy: bool) -> 
     """Raise WrongState unless nothing runs that the branch could move under."""
     if isinstance(current.state, HAS_A_RUN):
         mend = f"ralphctl pause {name}    (waits for the end of its iteration; then undo, then resume)"
-        raise WrongState(
-            f"cannot undo while {name} is running",
-            why="an agent may be working on the files that would change",
-            mend=mend,
-        )
+        why = "an agent may be working on the files that would change"
+        raise WrongState(f"cannot undo while {name} is running", why=why, mend=mend)
     if is_busy or isinstance(current.state, Starting):
-        raise WrongState(
-            f"cannot undo while the tests of {name} run",
-            why="their result would not be about the changed files",
-            mend=f"ralphctl pause {name}    (or wait for their end)",
-        )
+        why = "their result would not be about the changed files"
+        mend = f"ralphctl pause {name}    (or wait for their end)"
+        raise WrongState(f"cannot undo while the tests of {name} run", why=why, mend=mend)
 
 
 class Undo:

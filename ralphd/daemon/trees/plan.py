@@ -97,10 +97,8 @@ class WorktreePlanner:
         if not wire.is_name(name):
             raise BadName(f"{name[:80]!r} is not a name for a ralph", mend=f"--worktree {fit_name(name)}")
         if name in self.roster.directories():
-            raise NameTaken(
-                f"there is a ralph {name} already",
-                mend=f"ralphctl start {name}, or another name: --worktree NAME",
-            )
+            mend = f"ralphctl start {name}, or another name: --worktree NAME"
+            raise NameTaken(f"there is a ralph {name} already", mend=mend)
         if name in known and known[name].repository != str(source.common):
             what = f"the worktree {name} is one of {known[name].source}"
             raise NameTaken(what, mend="another name: --worktree NAME")

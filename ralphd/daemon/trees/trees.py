@@ -132,10 +132,8 @@ class Trees:
         copied, left_out = include.include(Path(tree.source), Path(tree.path))
         reach("worktree.made")
         if not _directory(tree).is_dir():
-            raise UsageError(
-                f"{tree.start[:7]} has no directory {tree.inside}",
-                mend="commit it, or name another: --from REF",
-            )
+            mend = "commit it, or name another: --from REF"
+            raise UsageError(f"{tree.start[:7]} has no directory {tree.inside}", mend=mend)
         last = tree.port_base + PORTS - 1
         notes = [f"worktree {tree.path}, branch {tree.branch}; ports {tree.port_base} to {last}"]
         files = f"{len(copied)} file{'s' * (len(copied) > 1)}"
@@ -225,11 +223,9 @@ class Trees:
             if result.result is not Result.GREEN:
                 await self._note(tree, setup_run="", starts=False)
                 tail = "\n".join(result.tail.splitlines()[-_TAIL_LINES:])
-                raise CommandNotStartable(
-                    f"the setup of {tree.name} failed: {result.how}",
-                    why=f"{command}\n{tail}",
-                    mend=f"repair it in {tree.path}, then ralphctl start {tree.name}",
-                )
+                what = f"the setup of {tree.name} failed: {result.how}"
+                mend = f"repair it in {tree.path}, then ralphctl start {tree.name}"
+                raise CommandNotStartable(what, why=f"{command}\n{tail}", mend=mend)
         await self._note(tree, stage="ready", setup_run="", starts=False)
 
     async def resume(self) -> None:
@@ -288,9 +284,8 @@ class Trees:
             raise NotFound(f"{name} has no worktree", mend="ralphctl trees")
         regent = self.roster.find(name)
         if regent is not None and not isinstance(regent.account.supervision.state, SETTLED):
-            raise WrongState(
-                f"{name} works in it", mend=f"ralphctl stop {name}, then ralphctl trees rm {name}"
-            )
+            mend = f"ralphctl stop {name}, then ralphctl trees rm {name}"
+            raise WrongState(f"{name} works in it", mend=mend)
         async with self._alone:
             try:
                 ref = await asyncio.to_thread(self._removed, tree, keep)
@@ -308,11 +303,9 @@ class Trees:
     def _removed(self, tree: Worktree, keep: bool) -> str:
         facts, ref = worktrees.facts_of(tree), ""
         if lost := why_kept(facts, tree.target, for_good=keep and facts.is_there):
-            raise WrongState(
-                f"the worktree {tree.name} holds what is nowhere else",
-                why="\n".join(lost),
-                mend=f"commit and land it, or save it: ralphctl trees rm --keep {tree.name}",
-            )
+            why = "\n".join(lost)
+            mend = f"commit and land it, or save it: ralphctl trees rm --keep {tree.name}"
+            raise WrongState(f"the worktree {tree.name} holds what is nowhere else", why=why, mend=mend)
         if keep and facts.is_there:
             ref = worktrees.keep(tree, self._state)
             vault = Vault.of(self._state / "vaults", Path(tree.path))
@@ -341,7 +334,5 @@ def _check_tasks(tree: Worktree, tasks: str) -> None:
     plan = read_plan(_directory(tree), tasks)
     known = [] if plan is None else [task.id for task in plan.tasks]
     if missing := [each for each in tree.tasks if each not in known]:
-        raise UsageError(
-            f"no task {missing[0]!r} in {plan.file if plan else 'a task list'}",
-            why=f"its tasks: {', '.join(known[:20]) or 'none'}",
-        )
+        why = f"its tasks: {', '.join(known[:20]) or 'none'}"
+        raise UsageError(f"no task {missing[0]!r} in {plan.file if plan else 'a task list'}", why=why)
