@@ -38,10 +38,8 @@ class Listener:
 
     def __init__(self, path: Path, listening: socket.socket, *, is_ours: bool = True) -> None:
         """Use ``bind`` or ``handed_over``."""
-        self.path = path
-        self.socket = listening
-        self._is_ours = is_ours
-        self._inode = _inode(path)
+        self.path, self.socket = path, listening
+        self._is_ours, self._inode = is_ours, _inode(path)
 
     @classmethod
     def bind(cls, path: Path) -> "Listener":

@@ -22,8 +22,7 @@ class Turnstile:
     """Limits open streams, so that clients never use up the descriptors that supervision needs."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
-        self._most = most
-        self._open = 0
+        self._most, self._open = most, 0
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:
@@ -57,10 +56,8 @@ class StreamReply(Response):
     ) -> None:
         super().__init__(media_type=media_type, headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._pieces = pieces
-        self._stopping = stopping
-        self._turnstile = turnstile
-        self._send_s = send_s
+        self._pieces, self._send_s = pieces, send_s
+        self._stopping, self._turnstile = stopping, turnstile
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream to its end, or until the client or the daemon leaves."""

@@ -34,8 +34,7 @@ class Admission:
     """Registers ralphs, and replaces the definition of known ones."""
 
     def __init__(self, roster: "Roster", services: "Services") -> None:
-        self._roster = roster
-        self._services = services
+        self._roster, self._services = roster, services
 
     async def admit(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         """Register a new ralph, or replace the definition of a known one that does not run."""

@@ -67,9 +67,7 @@ class Host:
         courier: "WebhookClient",
         sender: "DeliveryWorker",
     ) -> None:
-        self.events = events
-        self.hub = hub
-        self.ready = False
+        self.events, self.hub, self.ready = events, hub, False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
         services.busy = lambda: [each.account.definition.directory for each in self._roster.busy()]

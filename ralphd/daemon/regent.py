@@ -106,8 +106,7 @@ class Regent:
     """Supervises one ralph. All public methods are called on the event loop."""
 
     def __init__(self, account: RalphRecord, services: Services) -> None:
-        self.account = account
-        self.name = account.definition.name
+        self.account, self.name = account, account.definition.name
         self.log = RalphLog(account.files.runs)
         self.holds = DirectoryClaim(
             account.definition.directory,

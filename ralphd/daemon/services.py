@@ -273,8 +273,7 @@ class Timers:
     """One timer for the end of a wait, by the wall clock, and one for that of a grace."""
 
     def __init__(self, services: Services, post: Callable[[Event], None]) -> None:
-        self._services = services
-        self._post = post
+        self._services, self._post = services, post
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def wake_at(self, at: Moment) -> None:

@@ -61,10 +61,8 @@ class Feed:
     """
 
     def __init__(self, store: EventStore, hub: Hub, stopping: asyncio.Event, after: int) -> None:
-        self._store = store
-        self._hub = hub
-        self._stopping = stopping
-        self._last = after
+        self._store, self._hub = store, hub
+        self._stopping, self._last = stopping, after
 
     async def kept(self) -> AsyncGenerator[bytes, None]:
         """Yield the stored events."""

@@ -54,9 +54,7 @@ class Gate:
     def __init__(
         self, account: "RalphRecord", services: "Services", post: Callable[[events.Event], None]
     ) -> None:
-        self._account = account
-        self._services = services
-        self._post = post
+        self._account, self._services, self._post = account, services, post
         self._memory = GateMemory(account, services)
         self._git = GitEffects(account.definition.directory, account.files.load_environment)
         self._tests = GateTests(account, services)
@@ -64,11 +62,9 @@ class Gate:
         self._repair = PostRunRepair(account)
         self._history = HistoryRepair(account, services, self._memory)
         self.undoing = Undo(account, services, self._git, self._memory)
-        self._tests_baseline = False
-        self._passed_by = False
+        self._tests_baseline = self._passed_by = self._is_closed = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._is_closed = False
 
     # --- views ------------------------------------------------------------------------------------------
 

@@ -56,8 +56,7 @@ class GateTests:
     """Runs the tests of one ralph, or of a landing queue, one run at a time."""
 
     def __init__(self, account: "RunSource", services: "Services", *, home: Path | None = None) -> None:
-        self._account = account
-        self._services = services
+        self._account, self._services = account, services
         self._home = home or account.files.tests
         self._log = RalphLog(self._home)
         self._living: Run | None = None

@@ -69,10 +69,8 @@ class Undo:
     def __init__(
         self, account: "RalphRecord", services: "Services", hands: "GitEffects", memory: "GateMemory"
     ) -> None:
-        self._account = account
-        self._services = services
-        self._hands = hands
-        self._memory = memory
+        self._account, self._services = account, services
+        self._hands, self._memory = hands, memory
 
     async def undo(self, iteration: int | None, repair: int | None) -> UndoResult:
         """Put back what was reverted of an iteration, else what was reverted last; or undo a repair.

@@ -52,9 +52,7 @@ class Announcer:
     """Publishes what was decided, each thing once: history, then events, then the Regent's line."""
 
     def __init__(self, files: RalphFiles, records: "Journal", services: "Services") -> None:
-        self._files = files
-        self._records = records
-        self._services = services
+        self._files, self._records, self._services = files, records, services
         self._untold = False
 
     def introduce(self) -> None:

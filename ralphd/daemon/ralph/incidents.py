@@ -21,9 +21,7 @@ class Incidents:
     """Watches an open incident. ``alone`` is held while the ralph is changed."""
 
     def __init__(self, account: "RalphRecord", services: "Services", alone: asyncio.Lock) -> None:
-        self._account = account
-        self._services = services
-        self._alone = alone
+        self._account, self._services, self._alone = account, services, alone
         self._news = asyncio.Event()
         self._seen: Incident | None = None
 

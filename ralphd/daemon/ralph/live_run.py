@@ -99,9 +99,7 @@ class LiveRun:
     def __init__(
         self, run: Run, record: RunRecord, account: "RalphRecord", *, log: RalphLog, clock: Clock, post: Post
     ) -> None:
-        self.run = run
-        self.record = record
-        self.run_id = record.run_id
+        self.run, self.record, self.run_id = run, record, record.run_id
         self._account = account
         self._reports = 0
         self._supervised = account.policy.supervised

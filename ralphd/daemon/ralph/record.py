@@ -94,8 +94,7 @@ class RalphRecord(RunSource):
         history: History,
         services: Services,
     ) -> None:
-        self.files = files
-        self.history = history
+        self.files, self.history = files, history
         self.records = Journal(files, history, services, definition.name)
         self.telling = Announcer(files, self.records, services)
         self.definition = definition
@@ -103,12 +102,10 @@ class RalphRecord(RunSource):
         self.drift: tuple[Mapping[str, Any], ...] = ()
         self.notes: list[str] = []
         self.requested_by: Caller | None = None  # until its request has taken effect
-        self._supervision = record.supervision
-        self._facts = record.facts
+        self._supervision, self._facts = record.supervision, record.facts
         self._services = services
         self._kept = LoopWatch(files.home)
-        self._unsaved = False
-        self._stale = False
+        self._unsaved = self._stale = False
         # One write at a time: a periodic save must never overwrite a newer transition.
         self._writing = asyncio.Lock()
 
