@@ -356,8 +356,7 @@ class Host:
         self, name: str, run_id: RunId, report_id: str, digest: str, report: "Report"
     ) -> dict[str, Any]:
         """Act once on a run's report, and answer it. Raises UnknownRalph, StaleReport."""
-        reply = await self._roster.get(name).report(run_id, report_id, digest, report)
-        return {"id": report_id, **reply.shown()}
+        return await self._roster.get(name).report(run_id, report_id, digest, report)
 
     async def forget(self, name: str) -> None:
         """Forget a ralph that does not run: its state and logs. The working directory stays as it is."""

@@ -251,7 +251,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
 
     Only a pass that has ended pings systemd's watchdog, so that a hanging pass is noticed.
     """
-    drift = DriftWatch(services.news)
+    drift = DriftWatch()
     every_s = min(LOOK_ROUND_S, services.systemd.ping_every_s or LOOK_ROUND_S)
     while True:
         await asyncio.sleep(every_s)

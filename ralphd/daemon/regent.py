@@ -48,30 +48,6 @@ if TYPE_CHECKING:
     from ralphd.core.supervision.door import Caller
 
 
-@dataclass(frozen=True, slots=True)
-class ReportReply:
-    """The reply to a report. ``verdict`` is that on the commits of its iteration, if it ended one."""
-
-    next: model.Next
-    verdict: Verdict | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """Return the reply as the API shows it."""
-        verdict = self.verdict
-        return {
-            "next": self.next.value,
-            "verdict": verdict
-            and {
-                "kind": verdict.kind.value,
-                "why": verdict.why,
-                "commits": list(verdict.commits),
-                "reverted": list(verdict.reverted),
-                "task": reports.task_data(verdict.task),
-                "tail": verdict.tail,
-            },
-        }
-
-
 logger = logging.getLogger(__name__)
 
 INBOX_BOUND = 1000
@@ -258,8 +234,8 @@ class Regent:
 
     async def report(
         self, run_id: model.RunId, report_id: str, digest: str, report: reports.Report
-    ) -> ReportReply:
-        """Act upon a report of the run, once, and answer it; a boundary when its verdict is known.
+    ) -> dict[str, Any]:
+        """Act upon a report of the run, once, and return the reply; for a boundary with its verdict.
 
         Raise StaleReport, and ShuttingDown where the next daemon will know the verdict.
         """
@@ -284,10 +260,9 @@ class Regent:
                     live.run.directory.note_signals()
             live.on_report()
         diagnostics.reach("regent.before_answer")
-        return ReportReply(
-            reports.answer(self.account.supervision, report_id),
-            self.gate.verdict_on(reports.boundary_id(fact)),
-        )
+        verdict = self.gate.verdict_on(reports.boundary_id(fact))
+        answer = reports.answer(self.account.supervision, report_id)
+        return {"id": report_id, "next": answer.value, "verdict": verdict and _shown(verdict)}
 
     async def _follow(self, *, tests: bool) -> None:
         if self._services.follow is not None and self.account.policy.supervised:
@@ -520,14 +495,8 @@ class Regent:
         """Publish why a run has no sandbox, once per reason."""
         level, reason = record.sandbox, record.sandbox_reason
         if (note := sandbox.note_on(level, reason)) is not None:
-            await self._services.news.tell(
-                "sandbox.degraded",
-                {"message": note, "level": level, "reason": reason},
-                ralph=self.name,
-                run_id=record.run_id,
-                key=f"{self.name}/sandbox.degraded/{reason}",
-                destinations=self.account.configuration.destinations(),
-            )
+            data = {"message": note, "level": level, "reason": reason}
+            await self.account.publish("sandbox.degraded", data, key=reason)
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
@@ -663,3 +632,14 @@ class Regent:
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()
+
+
+def _shown(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "kind": verdict.kind.value,
+        "why": verdict.why,
+        "commits": list(verdict.commits),
+        "reverted": list(verdict.reverted),
+        "task": reports.task_data(verdict.task),
+        "tail": verdict.tail,
+    }

@@ -74,7 +74,7 @@ async def scene(
     record = RegentState(supervision or Supervision())
     account = RalphRecord(files, definition, record, History(files.history_file), services)
     try:
-        yield Scene(place, services, events, Regent(account, services), DriftWatch(services.news))
+        yield Scene(place, services, events, Regent(account, services), DriftWatch())
     finally:
         await events.close()
 
@@ -111,7 +111,7 @@ async def test_the_next_daemon_shows_it_and_does_not_tell_it_again(tmp_path: Pat
     async with scene(tmp_path) as one:
         one.write("[regent]\nmax_retries = 5\n")
         await one.look()
-        one.account.drift, one.watch = (), DriftWatch(one.services.news)
+        one.account.drift, one.watch = (), DriftWatch()
 
         assert len(await one.look()) == 1
         assert len(await one.told()) == 1

@@ -114,8 +114,8 @@ class Announcer:
         incident = incidents.called(facts.incident, call, key, at, facts.run_id)
         if incident.key != key:
             text, data = call.message, {"message": call.message, **_about(incident)}
-            key = f"{key}/held_back"
-            await self._note("incident.held_back", key, at, data, text, whom, level=logging.ERROR)
+            kind, key = "incident.held_back", f"{key}/held_back"
+            await self._tell(kind, data, text, whom, at=at, key=key, level=logging.ERROR)
             return incident
         data = self._call_data(incident, call.message, whom)
         # The outbox may be lost before this is sent: then it is queued again from the history.
@@ -141,27 +141,12 @@ class Announcer:
         """Publish the end of an incident, which escalates nothing."""
         text = incidents.over_text(incident, why, at)
         data = {"message": text, "why": why.value, **_about(incident)}
-        await self._note("incident.closed", f"{incident.key}/closed", at, data, text, whom)
+        await self._tell("incident.closed", data, text, whom, at=at, key=f"{incident.key}/closed")
 
     async def acknowledged(self, incident: Incident, at: Moment, whom: Audience) -> None:
         text = f"Acknowledged: {incidents.told_of(incident)}"
-        data = {"message": text, **_about(incident)}
-        await self._note("incident.acknowledged", f"{incident.key}/acknowledged", at, data, text, whom)
-
-    async def _note(
-        self,
-        kind: str,
-        key: str,
-        at: Moment,
-        data: Mapping[str, Any],
-        text: str,
-        whom: Audience,
-        *,
-        level: int = logging.INFO,
-    ) -> None:
-        entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}
-        await self._records.enter(INCIDENT, key, at, entry)
-        await self._tell(kind, data, text, whom, at=at, key=key, level=level)
+        data, key = {"message": text, **_about(incident)}, f"{incident.key}/acknowledged"
+        await self._tell("incident.acknowledged", data, text, whom, at=at, key=key)
 
     async def _tell(
         self,
@@ -174,6 +159,10 @@ class Announcer:
         key: str | None,
         level: int = logging.INFO,
     ) -> None:
+        """Publish an event; what becomes of an incident is entered in the history first."""
+        if key is not None and kind.startswith("incident."):
+            entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}
+            await self._records.enter(INCIDENT, key, at, entry)
         if self._untold:
             await self.registered(whom)
         told = await self._services.news.tell(

@@ -270,6 +270,12 @@ class RalphRecord(RunSource):
     def _audience(self, facts: Facts, by: "Caller | None") -> Audience:
         return Audience(self.definition, facts, self.configuration.destinations(), by)
 
+    async def publish(self, kind: str, data: Mapping[str, Any], *, key: str) -> None:
+        """Publish an event of this ralph, once for each ``key``."""
+        name, run_id, to = self.definition.name, self._facts.run_id, self.configuration.destinations()
+        key, tell = f"{name}/{kind}/{key}", self._services.news.tell
+        await tell(kind, data, ralph=name, run_id=run_id, key=key, destinations=to)
+
     def told(self) -> Audience:
         """Return the audience of an announcement made now."""
         return self._audience(self._facts, REQUESTED_BY.get())
