@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -62,19 +62,6 @@ class Ownership:
     directory: DirectoryLock
     file: Lock
 
-    @classmethod
-    def acquire(cls, state_directory: Path) -> "Ownership":
-        """Take both locks. Raise Held, with what the owner wrote."""
-        try:
-            directory = DirectoryLock.acquire(state_directory)
-        except DirectoryBusy as busy:
-            raise Held(busy.why.removeprefix("held by pid ")) from busy
-        try:
-            return cls(directory, Lock.acquire(state_directory / "lock", f"{os.getpid()}\n"))
-        except BaseException:
-            directory.release()
-            raise
-
     async def keep(self) -> None:
         """Restore a deleted lock file, until cancelled."""
         while True:
@@ -93,12 +80,17 @@ class Ownership:
 def own(state_directory: Path) -> Ownership:
     """Lock the state directory, or raise DaemonBusy, which names the owner, and change nothing."""
     make_private_directory(state_directory)
-    try:
-        owned = Ownership.acquire(state_directory)
-    except Held as held:
-        owner = held.owner_text.strip() or "unknown"
-        mend = "ralphctl regent status; or give this one its own RALPHD_STATE_DIR"
-        raise DaemonBusy(f"another ralphd (pid {owner}) owns {state_directory}", mend=mend) from held
+    with ExitStack() as undo:
+        try:
+            directory = DirectoryLock.acquire(state_directory)
+            undo.callback(directory.release)
+            owned = Ownership(directory, Lock.acquire(state_directory / "lock", f"{os.getpid()}\n"))
+        except (DirectoryBusy, Held) as held:
+            text = held.owner_text if isinstance(held, Held) else held.why.removeprefix("held by pid ")
+            mend = "ralphctl regent status; or give this one its own RALPHD_STATE_DIR"
+            what = f"another ralphd (pid {text.strip() or 'unknown'}) owns {state_directory}"
+            raise DaemonBusy(what, mend=mend) from held
+        undo.pop_all()
     remove_leftovers(state_directory)
     return owned
 

@@ -210,10 +210,6 @@ def most_connections(descriptors: int) -> int:
     return max(2 * KEPT_CONNECTIONS, min(MAX_CONNECTIONS, (descriptors - OTHER_DESCRIPTORS) // 3))
 
 
-def _is_outside(peer: Peer) -> bool:
-    return False
-
-
 class PeerProtocol(H11Protocol):
     """HTTP for our own user and root, and a closed connection for everybody else.
 
@@ -224,7 +220,7 @@ class PeerProtocol(H11Protocol):
     _silence: asyncio.TimerHandle | None = None
     _refused = LogLimit(logger)
 
-    def __init__(self, *uvicorns: Any, is_within: Callable[[Peer], bool] = _is_outside, **named: Any) -> None:
+    def __init__(self, *uvicorns: Any, is_within: Callable[[Peer], bool], **named: Any) -> None:
         super().__init__(*uvicorns, **named)
         self._is_within = is_within
 
@@ -286,9 +282,7 @@ KEEP_ALIVE_S = 30
 class ApiServer(uvicorn.Server):
     """The API on a Unix socket. Serves until ``ask_to_exit``; the listener closes with it."""
 
-    def __init__(
-        self, app: ASGIApp, listener: Listener, *, is_within: Callable[[Peer], bool] = _is_outside
-    ) -> None:
+    def __init__(self, app: ASGIApp, listener: Listener, *, is_within: Callable[[Peer], bool]) -> None:
         """``is_within`` returns whether a peer belongs to a run: for it fewer connections are kept."""
         self._protocol = partial(PeerProtocol, is_within=is_within)
         config = uvicorn.Config(

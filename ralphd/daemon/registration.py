@@ -6,7 +6,7 @@ Faults are raised to the person who registers or starts a ralph, not found at ni
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,12 +141,12 @@ def _usable(directory: Path, state_directory: Path) -> Path:
 def _name(given: str | None, configured: str, directory: Path, known: Mapping[str, Path]) -> str:
     mine = next((name for name, path in known.items() if path == directory), None)
     if given is None:
-        return mine or _free(fit_name(configured or directory.name), known)
+        return mine or free_name(fit_name(configured or directory.name), known.__contains__)
     if not wire.is_name(given):
         why = "lower-case letters, digits, '.', '_' and '-', 63 at most, a letter or digit first"
         raise BadName(f"{given[:80]!r} is not a name for a ralph", why=why, mend=f"--name {fit_name(given)}")
     if given in known and known[given] != directory:
-        mend = f"--name {_free(given, known)}, or ralphctl rm {given}"
+        mend = f"--name {free_name(given, known.__contains__)}, or ralphctl rm {given}"
         raise NameTaken(f"the name {given} belongs to the ralph in {known[given]}", mend=mend)
     if mine is not None and mine != given:
         why = "one ralph works in a directory"
@@ -155,9 +155,10 @@ def _name(given: str | None, configured: str, directory: Path, known: Mapping[st
     return given
 
 
-def _free(name: str, known: Mapping[str, Path]) -> str:
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return ``name``, with a number if it is taken."""
     free, number = name, 1
-    while free in known:
+    while is_taken(free):
         number += 1
         free = f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(number))]}-{number}"
     return free

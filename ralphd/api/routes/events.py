@@ -73,12 +73,10 @@ class Feed:
         """Yield the stored events, then live ones, until the daemon stops or this listener falls behind."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         async with self._hub.subscribe() as events:
-            async with contextlib.aclosing(self.kept()) as kept:
-                async for piece in kept:
-                    yield piece
-            async with contextlib.aclosing(self._coming(events)) as coming:
-                async for piece in coming:
-                    yield piece
+            for pieces in (self.kept(), self._coming(events)):
+                async with contextlib.aclosing(pieces):
+                    async for piece in pieces:
+                        yield piece
 
     async def _coming(self, events: Subscription) -> AsyncGenerator[bytes, None]:
         # The read is a task that outlives a ping: a timeout around it would cancel it every 15 s.
@@ -92,9 +90,12 @@ class Feed:
                     if event is None:
                         return
                     coming = asyncio.ensure_future(anext(events, None))
-                    async with contextlib.aclosing(self._up_to(event)) as pieces:
-                        async for piece in pieces:
-                            yield piece
+                    if event.id > self._last + 1:
+                        async with contextlib.aclosing(self.kept()) as kept:
+                            async for piece in kept:
+                                yield piece
+                    if event.id > self._last:
+                        yield self._encoded([event])
                 elif stopping.done():
                     return
                 else:
@@ -102,14 +103,6 @@ class Feed:
         finally:
             coming.cancel()
             stopping.cancel()
-
-    async def _up_to(self, event: StoredEvent) -> AsyncGenerator[bytes, None]:
-        if event.id > self._last + 1:
-            async with contextlib.aclosing(self.kept()) as kept:
-                async for piece in kept:
-                    yield piece
-        if event.id > self._last:
-            yield self._encoded([event])
 
     def _encoded(self, events: list[StoredEvent]) -> bytes:
         if events:

@@ -12,7 +12,7 @@ from ralphd.config.configuration import data_home, load
 from ralphd.config.values import fit_name
 from ralphd.core.worktrees import rules
 from ralphd.core.worktrees.rules import Worktree, WorktreeFacts, Worktrees
-from ralphd.daemon.registration import Registration
+from ralphd.daemon.registration import Registration, free_name
 from ralphd.errors import BadName, NameTaken, UsageError, WrongState
 from ralphd.git.runner import NotDone
 from ralphd.git.worktrees import worktree as worktrees
@@ -84,14 +84,8 @@ class WorktreePlanner:
 
     def _free(self, name: str, known: Worktrees, source: WorktreeSource) -> str:
         """Return a name that no ralph has; one whose worktree was begun here is continued."""
-        name, number = fit_name(name), 1
-        free = name
-        while free in self.roster.directories() or (
-            free in known and known[free].repository != str(source.common)
-        ):
-            number += 1
-            free = f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(number))]}-{number}"
-        return free
+        others = {each.name for each in known.values() if each.repository != str(source.common)}
+        return free_name(fit_name(name), lambda each: each in others or each in self.roster.directories())
 
     def _check_name(self, name: str, known: Worktrees, source: WorktreeSource) -> None:
         if not wire.is_name(name):
