@@ -115,7 +115,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     async with AsyncExitStack() as parts:
         sockets = settings.systemd.sockets
         handed_over = parts.enter_context(closing(Listener.handed_over(sockets))) if sockets else None
-        clock, hub = Clock(), Hub()
+        clock = Clock()
         events = await EventStore.open(settings.state_directory / "events.db")
         parts.push_async_callback(events.close)
         courier = WebhookClient(lambda event: host.webhooks.facts_of(event))
@@ -125,12 +125,12 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
             socket_path=handed_over.path if handed_over else settings.socket_path,
             umask=settings.umask,
             clock=clock,
-            news=EventPublisher(events, hub, clock, sender.nudge),
+            news=EventPublisher(events, Hub(), clock, sender.nudge),
             refusals=lambda: host.webhooks.refusals(),
             tied=settings.tied,
             systemd=settings.systemd,
         )
-        host = Host(services, events, hub, courier=courier, sender=sender)
+        host = Host(services, courier)
         if settings.undo is not None:
             await _undo(settings.undo, settings.state_directory / "ralphs", host)
             return

@@ -73,11 +73,9 @@ class LastResort:
             if started:
                 raise
             logger.exception("request failed: %s %s", scope.get("method"), scope.get("path"))
-            bug = InternalError(
-                "the daemon made a mistake with this request",
-                why="this is a bug; the daemon and all runs continue",
-                mend="ralphctl regent logs    (it holds the traceback)",
-            )
+            why = "this is a bug; the daemon and all runs continue"
+            mend = "ralphctl regent logs    (it holds the traceback)"
+            bug = InternalError("the daemon made a mistake with this request", why=why, mend=mend)
             await problem(bug)(scope, receive, send)
 
 

@@ -64,6 +64,7 @@ Name = Annotated[
 ]
 RalphName = Annotated[Name, Path(description="The ralph's name.")]
 Text = Annotated[str, AfterValidator(without_nul)]
+Word = Annotated[Text, Field(min_length=1, max_length=200)]
 Flags = Annotated[dict[Text, Any], AfterValidator(_finite)]
 AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
 
@@ -94,11 +95,9 @@ class WorktreeRequest(RegisterRequest):
     ``tasks``, ids of the task list, only these are done.
     """
 
-    branch: Annotated[Text, Field(min_length=1, max_length=200)] | None = None
+    branch: Word | None = None
     from_ref: Annotated[Text, Field(min_length=1, max_length=200, pattern="^[^-]")] | None = None
-    tasks: list[Annotated[Text, Field(min_length=1, max_length=200)]] = Field(
-        default_factory=list, max_length=1000
-    )
+    tasks: list[Word] = Field(default_factory=list, max_length=1000)
     count: int = Field(default=1, ge=1, le=MOST_TREES)
 
 

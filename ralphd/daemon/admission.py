@@ -17,7 +17,6 @@ from ralphd.daemon.reload import renewed
 from ralphd.errors import AlreadyRunning, DaemonBusy, RalphdError, UsageError
 from ralphd.loop.workdir_files import read_plan
 from ralphd.store.checkpoint import CheckpointManager, put_back, take_over
-from ralphd.store.history import History
 from ralphd.store.mirror import Mirror
 from ralphd.store.shared.quota import forecast_for
 from ralphd.store.state import Definition, RalphFiles, RegentState
@@ -47,8 +46,7 @@ class Admission:
     async def _take_on(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         name, directory = wanted.definition.name, wanted.definition.directory
         files = RalphFiles(self._roster.home / name)
-        record, history = RegentState(Supervision()), History(files.history_file)
-        account = RalphRecord(files, wanted.definition, record, history, self._services)
+        account = RalphRecord(files, wanted.definition, RegentState(Supervision()), self._services)
         account.notes = list(wanted.notes)
         account.telling.introduce()
         regent = Regent(account, self._services)

@@ -40,10 +40,7 @@ if TYPE_CHECKING:
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
     from ralphd.notify.client import WebhookClient
-    from ralphd.notify.hub import Hub
-    from ralphd.notify.worker import DeliveryWorker
     from ralphd.process.log.log import RalphLog
-    from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
 
@@ -58,16 +55,8 @@ CLOSING_S = 10.0
 class Host:
     """Everything that the API needs. Used on the event loop only."""
 
-    def __init__(
-        self,
-        services: Services,
-        events: "EventStore",
-        hub: "Hub",
-        *,
-        courier: "WebhookClient",
-        sender: "DeliveryWorker",
-    ) -> None:
-        self.events, self.hub, self.ready = events, hub, False
+    def __init__(self, services: Services, courier: "WebhookClient") -> None:
+        self.events, self.hub, self.ready = services.news.events, services.news.hub, False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
         services.busy = lambda: [each.account.definition.directory for each in self._roster.busy()]
@@ -77,7 +66,7 @@ class Host:
         services.no_room = self.trees.no_room
         self._users = UserConfiguration(services)
         self.callers = Callers(self._roster, services, self._users)
-        self.webhooks = DaemonsWebhooks(services, events, self._users, self._roster, courier, sender.nudge)
+        self.webhooks = DaemonsWebhooks(services, self._users, self._roster, courier)
         self.landing = LandingQueues(self._roster, services, self.send, self.start)
         services.landing_of = self.landing.of
         self._quota = QuotaWatch(services)

@@ -34,7 +34,7 @@ from ralphd.process.rundir import RunDirectory, RunRecord
 from ralphd.process.spawn import Run, read_ended
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
 from ralphd.store.gate import load_gate
-from ralphd.store.history import History, repair
+from ralphd.store.history import repair
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import AGENTS, Definition, Facts, RalphFiles, RegentState
 
@@ -103,7 +103,7 @@ def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) ->
     with suppress(DirectoryUnusable, OSError):
         if mirror.exists():
             remove_leftovers(mirror.path)
-    account = RalphRecord(files, definition, record, History(files.history_file), services)
+    account = RalphRecord(files, definition, record, services)
     if len(recovered) > before:
         account.redefine(definition)  # what was rebuilt is saved with the next state
     return account

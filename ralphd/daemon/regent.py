@@ -274,9 +274,8 @@ class Regent:
     async def _keep_repository(self, fact: reports.Reported) -> None:
         """Hold the repository against the vault at the end of an iteration, before the gate asks git."""
         current = self.account.supervision
-        if isinstance(fact.report, reports.IterationFinished) and not (
-            reports.why_not(current, fact) or reports.is_known(current, fact)
-        ):
+        is_stale = reports.why_not(current, fact) or reports.is_known(current, fact)
+        if isinstance(fact.report, reports.IterationFinished) and not is_stale:
             await self.custody.at_boundary(fact.run_id)
 
     async def undo(
@@ -432,9 +431,8 @@ class Regent:
                 return postponed
             await self._follow(tests=False)
             await self.custody.before_run()
-            chosen = await self._services.sandbox_for(
-                self.account, self.account.definition.directory, is_bare=self.gate.is_bare
-            )
+            where, is_bare = self.account.definition.directory, self.gate.is_bare
+            chosen = await self._services.sandbox_for(self.account, where, is_bare=is_bare)
             if await self.gate.prepare():
                 self._begin(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
@@ -626,9 +624,8 @@ class Regent:
         self._timers.cancel()
         self.gate.let_go()
         if self._held is not None:
-            self._held.answer(
-                errors.ShuttingDown("ralphd is shutting down; the next one continues with the verdict")
-            )
+            what = "ralphd is shutting down; the next one continues with the verdict"
+            self._held.answer(errors.ShuttingDown(what))
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()

@@ -5,7 +5,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ralphd.daemon.regent import Regent
     from ralphd.daemon.services import Services, UserConfiguration
     from ralphd.notify.client import WebhookClient
-    from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +40,12 @@ class DaemonsWebhooks:
     """All webhooks of a daemon. Used on the event loop only; changes do not overlap."""
 
     _services: "Services"
-    _events: "EventStore"
     _users: "UserConfiguration"
     _roster: "Roster"
     _courier: "WebhookClient"
-    _nudge: Callable[[], None]
 
     def __post_init__(self) -> None:
+        self._events = self._services.news.events
         self._file = WebhooksFile(self._services.state_directory)
         self._stored = Webhooks()
         self._newer: NewerState | None = None
@@ -174,7 +172,7 @@ class DaemonsWebhooks:
                 if id in self._stored.gone:
                     await self._save(self._stored.without_gone(id))
             await self._events.hasten(id)
-            self._nudge()
+            self._services.news.nudge()
         return webhook_views.view_of_test(to, answer, took_s=took_s, is_back=why is None and was_gone)
 
     async def deliveries(self, id: str | None, limit: int) -> list[View]:
@@ -203,7 +201,7 @@ class DaemonsWebhooks:
         again = await self._events.replay(delivery_id)
         if again is None:
             raise missing
-        self._nudge()
+        self._services.news.nudge()
         return webhook_views.delivery_view(again, to)
 
     def _every(self) -> dict[str, Hook]:

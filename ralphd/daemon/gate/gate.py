@@ -411,11 +411,10 @@ class Gate:
         if self._services.tied is not None:
             self._tests.cut()
         state, current = self._memory.state, self._account.supervision
+        is_awaited = isinstance(current.state, Starting) and current.goal is Goal.RUNNING
         if state.judging is not None:
             self._idle.clear()
-        elif state.test_run is not None and not (
-            isinstance(current.state, Starting) and current.goal is Goal.RUNNING
-        ):
+        elif state.test_run is not None and not is_awaited:
             await self._tests.end(state.test_run)
             await self._memory.save(replace(self._memory.state, test_run=None))
         return state.judging

@@ -34,9 +34,7 @@ TAIL_LINES: Final = 50
 TAIL_BYTES: Final = 16 << 10
 READ_BYTES: Final = 1 << 20
 CANNOT_RUN: Final = (126, 127)
-FROM_OUTSIDE: Final = frozenset(
-    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
-)
+FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Nobody's fault who wrote the tests; any other signal is a crash of what they test, and that is red."""
 
 

@@ -61,10 +61,8 @@ class Announcer:
 
     async def registered(self, whom: Audience) -> None:
         self._untold = False
-        data = {"directory": str(whom.definition.directory)}
-        await self._services.news.tell(
-            "ralph.registered", whom.caused(data), ralph=whom.name, destinations=whom.destinations
-        )
+        data, tell = {"directory": str(whom.definition.directory)}, self._services.news.tell
+        await tell("ralph.registered", whom.caused(data), ralph=whom.name, destinations=whom.destinations)
 
     async def tell(
         self, fact: Event, before: Supervision, answer: Step, policy: Policy, whom: Audience
@@ -165,20 +163,15 @@ class Announcer:
             await self._records.enter(INCIDENT, key, at, entry)
         if self._untold:
             await self.registered(whom)
-        told = await self._services.news.tell(
-            kind,
-            whom.caused(data),
-            ralph=whom.name,
-            run_id=whom.facts.run_id,
-            at=at,
-            key=key,
-            destinations=whom.destinations,
+        name, run_id, tell = whom.name, whom.facts.run_id, self._services.news.tell
+        told = await tell(
+            kind, whom.caused(data), ralph=name, run_id=run_id, at=at, key=key, destinations=whom.destinations
         )
         if told and text is not None:
-            logger.log(level, "%s", text, extra={"ralph": whom.name})
-            if whom.facts.run_id is not None:
+            logger.log(level, "%s", text, extra={"ralph": name})
+            if run_id is not None:
                 with suppress(OSError):
-                    append_regent_line(self._files.runs / whom.facts.run_id, at, text)
+                    append_regent_line(self._files.runs / run_id, at, text)
 
     def _logins(self, whom: Audience) -> dict[str, str]:
         """Return the login commands of those agents of the last run that lacked a login. Blocks."""

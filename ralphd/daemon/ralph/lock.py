@@ -20,9 +20,8 @@ class DirectoryClaim:
     def __init__(self, directory: Path, *, socket_path: Path, state_directory: Path) -> None:
         self._directory = directory
         self._mirror = Mirror(directory)
-        self._text = json.dumps(
-            {"pid": os.getpid(), "socket": str(socket_path), "state_directory": str(state_directory)}
-        )
+        owner = {"pid": os.getpid(), "socket": str(socket_path), "state_directory": str(state_directory)}
+        self._text = json.dumps(owner)
         self._signpost: Lock | None = None
         self.lock: DirectoryLock | None = None
 

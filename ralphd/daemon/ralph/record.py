@@ -87,15 +87,10 @@ class RalphRecord(RunSource):
     """Definition, supervision and facts of a ralph, in memory and on disk alike."""
 
     def __init__(
-        self,
-        files: RalphFiles,
-        definition: Definition,
-        record: RegentState,
-        history: History,
-        services: Services,
+        self, files: RalphFiles, definition: Definition, record: RegentState, services: Services
     ) -> None:
-        self.files, self.history = files, history
-        self.records = Journal(files, history, services, definition.name)
+        self.files, self.history = files, History(files.history_file)
+        self.records = Journal(files, self.history, services, definition.name)
         self.telling = Announcer(files, self.records, services)
         self.definition = definition
         self.in_force = ActiveConfiguration.of(definition)

@@ -98,9 +98,8 @@ class Trees:
                 raise worktrees.not_made(fault, made[-1].name if made else "the ralph") from fault
         regents = [self.roster.get(tree.name) for tree in made]
         if order.registration.start:
-            results = await asyncio.gather(
-                *(self._start(each, order.registration.resume) for each in regents), return_exceptions=True
-            )
+            starts = (self._start(each, order.registration.resume) for each in regents)
+            results = await asyncio.gather(*starts, return_exceptions=True)
             for tree, failed in zip(made, results, strict=True):
                 present = await asyncio.to_thread(claims.worktree_of, self._state, tree.name)
                 if failed and tree.stage == "making" and present and present.stage == "ready":
@@ -259,9 +258,8 @@ class Trees:
         used_at, state = tree.made_at, None
         if regent is not None:
             state, known = regent.account.supervision.state.kind, regent.account.facts
-            used_at = max(
-                used_at, known.finished_at or 0.0, known.started_at or 0.0, known.last_output_at or 0.0
-            )
+            moments = (known.finished_at, known.started_at, known.last_output_at)
+            used_at = max([used_at, *filter(None, moments)])
         of_tree = ("name", "path", "branch", "target", "source", "port_base")
         of_facts = ("size_bytes", "ahead", "behind", "unlanded")
         return {

@@ -41,7 +41,7 @@ async def a_loop(place: Path, now: Supervision) -> tuple[Regent, RalphRecord, Ev
     whole = regent.account
     whole.files.create()
     definition = replace(whole.definition, command=())
-    account = RalphRecord(whole.files, definition, RegentState(now), whole.history, whole._services)
+    account = RalphRecord(whole.files, definition, RegentState(now), whole._services)
     return Regent(account, whole._services), account, events
 
 

@@ -36,7 +36,7 @@ async def test_a_look_round_never_writes_an_older_state_over_a_newer_one(tmp_pat
     files = SlowOnce(tmp_path / "ralphs" / "demo")
     files.create()
     whole = regent.account
-    account = RalphRecord(files, whole.definition, RegentState(WAITING), whole.history, whole._services)
+    account = RalphRecord(files, whole.definition, RegentState(WAITING), whole._services)
 
     looking = asyncio.create_task(account.freshen())
     await eventually(files.begun.is_set)
