@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,6 @@ from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.landing.queues import LandingQueues
 from ralphd.daemon.lifecycle import HowToEnd, Roster
-from ralphd.daemon.measures import Sample, measured
 from ralphd.daemon.ralph.callers import REQUESTED_BY, Callers
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, checked
@@ -187,9 +186,11 @@ class Host:
         """Return the accounts of the agents. Blocks."""
         return self._quota.views()
 
-    def measures(self) -> Iterator[Sample]:
-        """Return the figures of ``/metrics``, from memory alone."""
-        return measured(self._roster, self._services, self.events, self._started_at)
+    def metrics(self) -> bytes:
+        """Return the daemon and every ralph in the text format of Prometheus."""
+        from ralphd.daemon.metrics import measured, metrics_text
+
+        return metrics_text(measured(self._roster, self._services, self.events, self._started_at))
 
     def views(self) -> list[bytes]:
         """Return every ralph, by name."""

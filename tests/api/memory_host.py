@@ -19,7 +19,7 @@ from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.reports import Report
 from ralphd.core.time import rfc3339
-from ralphd.daemon.measures import Sample
+from ralphd.daemon.metrics import Sample, metrics_text
 from ralphd.daemon.registration import Registration
 from ralphd.errors import AlreadyRunning, ConfigFaults, NotUndone, StaleReport, UnknownRalph
 from ralphd.notify.hub import Hub
@@ -142,8 +142,8 @@ class MemoryHost:
         self.asked.append(("reload",))
         return self.reloaded
 
-    def measures(self) -> list[Sample]:
-        return self.measured
+    def metrics(self) -> bytes:
+        return metrics_text(self.measured)
 
     async def forget(self, name: str) -> None:
         self._told("forget", name)

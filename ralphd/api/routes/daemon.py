@@ -62,6 +62,4 @@ async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -
 @router.get("/metrics", responses={200: schemas.METRICS}, response_class=Response)
 async def show_metrics(host: TheHost) -> Response:
     """The daemon and every ralph as Prometheus metrics. Reads no ralph's files, so it may be asked often."""
-    from ralphd.api.metrics import metrics_text
-
-    return Response(metrics_text(host.measures()), media_type=METRICS_TYPE)
+    return Response(host.metrics(), media_type=METRICS_TYPE)

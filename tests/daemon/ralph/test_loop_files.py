@@ -21,7 +21,7 @@ from ralphd.core.supervision.model import (
     Wait,
 )
 from ralphd.core.supervision.reports import AttemptFinished, IterationFinished, IterationStarted, Reported
-from ralphd.daemon.measures import measured
+from ralphd.daemon.metrics import measured
 from ralphd.daemon.ralph.record import ActiveConfiguration, RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.store.checkpoint import CheckpointManager

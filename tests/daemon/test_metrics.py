@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ralphd import wire
-from ralphd.api.metrics import HELP, metrics_text
 from ralphd.core.supervision.model import RunId, Running, Supervision
-from ralphd.daemon.measures import Sample, measured
+from ralphd.daemon.metrics import HELP, Sample, measured, metrics_text
 from tests.api.serving import serve_host
 from tests.daemon.test_regent_view import a_regent
 
