@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ralphd.api.bodies import known_fields
 from ralphd.api.report_models import ORIGINS
-from ralphd.api.schemas import known_fields
 from ralphd.errors import PROBLEM_PREFIX, InternalError, NotFound, RalphdError, UsageError
 
 MEDIA_TYPE = "application/problem+json"

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
+from ralphd.api.bodies import EventsQuery
 from ralphd.api.context import TheHost, routes, stream_reply
-from ralphd.api.schemas import EVENTS, EventsQuery
+from ralphd.api.schemas import EVENTS
 from ralphd.api.streams import StreamReply
 from ralphd.core.delivery import StoredEvent
 from ralphd.errors import UsageError

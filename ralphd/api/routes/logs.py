@@ -10,8 +10,9 @@ from typing import Annotated, TypeAlias
 from fastapi import Query, Request, Response
 
 from ralphd.agents.streams import EventText
+from ralphd.api.bodies import LogsQuery, RalphName
 from ralphd.api.context import TheHost, routes, stream_reply
-from ralphd.api.schemas import LOG, LogsQuery, RalphName
+from ralphd.api.schemas import LOG
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError

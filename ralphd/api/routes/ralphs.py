@@ -6,9 +6,10 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from ralphd.api import schemas
+from ralphd.api import bodies, schemas
+from ralphd.api.bodies import NoFields, RalphName, RunsQuery, ViewQuery
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import ACCEPTED, NoFields, RalphName, RunsQuery, ViewQuery, answers
+from ralphd.api.schemas import ACCEPTED, answers
 from ralphd.core.loop import inbox
 from ralphd.core.supervision import events as requests
 from ralphd.daemon.registration import Registration
@@ -17,7 +18,7 @@ router = routes("/v1/ralphs", "ralphs")
 
 
 @router.post("", status_code=201, responses=answers(schemas.RalphView, 201))
-async def register_ralph(host: TheHost, asked: schemas.RegisterRequest) -> Response:
+async def register_ralph(host: TheHost, asked: bodies.RegisterRequest) -> Response:
     """Register a ralph and start it. A known one that is stopped is replaced; one that runs is a conflict."""
     return json_bytes(await host.register(Registration(**asked.model_dump())), 201)
 
@@ -42,14 +43,14 @@ async def forget_ralph(host: TheHost, name: RalphName) -> Response:
 
 
 @router.post("/{name}/start", status_code=202, responses=ACCEPTED)
-async def start_ralph(host: TheHost, name: RalphName, how: schemas.StartRequest | None = None) -> Response:
+async def start_ralph(host: TheHost, name: RalphName, how: bodies.StartRequest | None = None) -> Response:
     """Start a ralph that is known."""
-    how = how or schemas.StartRequest()
+    how = how or bodies.StartRequest()
     return json_bytes(await host.start(name, how.flags, resume=how.resume), 202)
 
 
 @router.post("/{name}/stop", status_code=202, responses=ACCEPTED)
-async def stop_ralph(host: TheHost, name: RalphName, how: schemas.StopRequest | None = None) -> Response:
+async def stop_ralph(host: TheHost, name: RalphName, how: bodies.StopRequest | None = None) -> Response:
     """Ask a ralph to stop. Answers at once; the event stream says when it has."""
     return json_bytes(await host.ask(name, requests.StopRequested, now=how.now if how else False), 202)
 
@@ -128,7 +129,7 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
 
 
 @router.post("/{name}/tasks", status_code=201, responses=answers(schemas.InboxView, 201))
-async def add_task(host: TheHost, name: RalphName, asked: schemas.SendRequest) -> Response:
+async def add_task(host: TheHost, name: RalphName, asked: bodies.SendRequest) -> Response:
     """Add a task for the built-in loop, which does it in its next iteration. The task list is not changed."""
     return json_bytes(await host.send(name, partial(inbox.with_task, text=asked.text)), 201)
 
@@ -140,13 +141,13 @@ async def remove_task(host: TheHost, name: RalphName, id: str) -> Response:
 
 
 @router.post("/{name}/notes", status_code=201, responses=answers(schemas.InboxView, 201))
-async def add_note(host: TheHost, name: RalphName, asked: schemas.SendRequest) -> Response:
+async def add_note(host: TheHost, name: RalphName, asked: bodies.SendRequest) -> Response:
     """Add a note to the prompt of the built-in loop's next attempt. No later prompt has it."""
     return json_bytes(await host.send(name, partial(inbox.with_note, text=asked.text)), 201)
 
 
 @router.post("/{name}/undo", responses=answers(schemas.UndoneView))
-async def undo(host: TheHost, name: RalphName, which: schemas.UndoRequest | None = None) -> Response:
+async def undo(host: TheHost, name: RalphName, which: bodies.UndoRequest | None = None) -> Response:
     """Put back what the guard has reverted: by a commit each on top of HEAD, and nothing is pushed.
 
     With `repair` instead: move the branch back to where the iteration left it that had lost commits.
@@ -154,5 +155,5 @@ async def undo(host: TheHost, name: RalphName, which: schemas.UndoRequest | None
     Refused (409) while a run lives or tests run (`wrong-state`), and where there is nothing to put back or
     git cannot do it (`not-undone`); then everything is as it was.
     """
-    which = which or schemas.UndoRequest()
+    which = which or bodies.UndoRequest()
     return json_bytes(json.dumps(await host.undo(name, which.iteration, which.repair)).encode())

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from ralphd.api import schemas
+from ralphd.api import bodies, schemas
+from ralphd.api.bodies import KeepQuery, RalphName
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import KeepQuery, RalphName, answers
+from ralphd.api.schemas import answers
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder
 
@@ -15,7 +16,7 @@ router = routes("/v1/trees", "trees")
 
 
 @router.post("", status_code=201, responses=answers(schemas.RalphsView, 201))
-async def start_in_worktrees(host: TheHost, asked: schemas.WorktreeRequest) -> Response:
+async def start_in_worktrees(host: TheHost, asked: bodies.WorktreeRequest) -> Response:
     """Make worktrees, and register and start a ralph in each.
 
     What is refused leaves no worktree behind, except when `[ralph] setup` fails in one. The reply comes when

@@ -5,9 +5,10 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
-from ralphd.api import schemas
+from ralphd.api import bodies, schemas
+from ralphd.api.bodies import MAX_EVENT_ID, NoFields, RunsQuery
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import MAX_EVENT_ID, NoFields, RunsQuery, answers
+from ralphd.api.schemas import answers
 from ralphd.core.delivery import Destination, Format
 
 router = routes("/v1", "webhooks")
@@ -25,7 +26,7 @@ async def list_webhooks(host: TheHost) -> Response:
 
 
 @router.post("/webhooks", status_code=201, responses=answers(schemas.AddedView, 201))
-async def add_webhook(host: TheHost, asked: schemas.WebhookRequest) -> Response:
+async def add_webhook(host: TheHost, asked: bodies.WebhookRequest) -> Response:
     """Add a webhook, or replace the one with the same URL, which is enabled again if it had answered 410.
 
     For `json`, a secret is generated if the request names none. The view names its file (0600).
