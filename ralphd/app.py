@@ -166,7 +166,7 @@ async def _serve_until_shutdown(
     from ralphd.api.server import ApiServer
 
     server = ApiServer(create_app(host), listener, is_within=host.callers.is_within)
-    keep_reachable = server.keep_reachable(report=lambda problem: services.trouble("socket", problem))
+    keep_reachable = server.keep_reachable(lambda problem: services.trouble("socket", problem))
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
         others = [

@@ -326,9 +326,7 @@ class ApiServer(uvicorn.Server):
         finally:
             self._listener.close()
 
-    async def keep_reachable(
-        self, *, every_s: float = 5.0, report: Callable[[str | None], None] = lambda problem: None
-    ) -> None:
+    async def keep_reachable(self, report: Callable[[str | None], None], *, every_s: float = 5.0) -> None:
         """Bind the socket again whenever its file is gone or replaced. Runs until cancelled.
 
         ``report`` gets the reason why that fails, and None once it succeeds.

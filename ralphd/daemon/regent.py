@@ -29,10 +29,11 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import accounts_of
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
+from ralphd.daemon.ralph import live_run
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.custody import Custody
 from ralphd.daemon.ralph.incidents import Incidents
-from ralphd.daemon.ralph.live_run import COUNTED_AT_END_BYTES, CommitWatcher, LiveRun, ending_of, spec_of
+from ralphd.daemon.ralph.live_run import CommitWatcher, LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
@@ -84,11 +85,7 @@ class Regent:
     def __init__(self, account: RalphRecord, services: Services) -> None:
         self.account, self.name = account, account.definition.name
         self.log = RalphLog(account.files.runs)
-        self.holds = DirectoryClaim(
-            account.definition.directory,
-            socket_path=services.socket_path,
-            state_directory=services.state_directory,
-        )
+        self.holds = DirectoryClaim(account.definition.directory, services)
         self._services = services
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(INBOX_BOUND)
         self._held: _Envelope | None = None
@@ -391,8 +388,8 @@ class Regent:
                 raise errors.WrongState(f"{self.name} cannot do that now", why=why, mend=mend)
             if fact is event and by is not None:
                 self.account.requested_by = by
-            if isinstance(fact, events.RunEnded) and answered.exit_meaning is not None:
-                await self._explain(fact.ending, answered.exit_meaning, before, answered.supervision)
+            if isinstance(fact, events.RunEnded):
+                await self._explain(fact.ending, before.said, answered)
             await self.account.write_down(fact, answered)
             self.gate.on_event(fact, self.account.supervision)
             for action in answered.actions:
@@ -407,11 +404,16 @@ class Regent:
     # --- carrying out ---------------------------------------------------------------------------------
 
     async def _carry_out(self, action: model.Action) -> events.Event | None:
+        live = self._live
         match action:
             case model.Spawn():
                 return await self._spawn()
-            case model.Terminate() | model.PassOn() | model.KillTree() if self._live is not None:
-                self._live.execute(action)
+            case model.Terminate() if live is not None:
+                live.run.terminate()
+            case model.PassOn(wish=wish) if live is not None:
+                live.run.pass_on(live_run.SIGNALS[wish])
+            case model.KillTree() if live is not None:
+                live.run.kill_tree()
             case model.KillAfter(run_id=run_id, delay_s=delay_s):
                 self._timers.kill_after(run_id, delay_s)
             case model.WakeAt(at=at):
@@ -504,16 +506,12 @@ class Regent:
         self._services.living.add(self.name)
         self._begin(self._await_end(live, self._begin(live.watch())))
 
-    async def _explain(
-        self,
-        ending: model.ExitFacts,
-        meant: model.Outcome,
-        before: model.Supervision,
-        after: model.Supervision,
-    ) -> None:
+    async def _explain(self, ending: model.ExitFacts, said: model.RunReports, answer: model.Step) -> None:
         """Keep with the run why its end led to the state after it."""
+        if (meant := answer.exit_meaning) is None:
+            return
         silence = None if self._past is None or self._past.run_id != ending.run_id else self._past.silence()
-        explanation = explain_end(ending, meant, before.said, after, self.account.policy, silence)
+        explanation = explain_end(ending, meant, said, answer.supervision, self.account.policy, silence)
         directory = self.account.files.runs / ending.run_id
         await asyncio.to_thread(save_explanation, directory, ending.at, explanation)
 
@@ -534,10 +532,10 @@ class Regent:
         reported_usd = self.account.supervision.tally.cost_usd  # the next start begins a new tally
         if self.account.configuration.ralph.trust_output:
             reported_usd = len(self.account.supervision.said.answered)
-            await live.output.count(COUNTED_AT_END_BYTES)
+            await live.output.count(live_run.COUNTED_AT_END_BYTES)
             self._post_cost(live, ending.at)
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
-        await live.output.count(COUNTED_AT_END_BYTES)
+        await live.output.count(live_run.COUNTED_AT_END_BYTES)
         if not reported_usd:
             async with self._alone:  # the history has one writer at a time
                 await self.account.records.enter_seen(record.run_id, ending.at, live.output.seen or {})

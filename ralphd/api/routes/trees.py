@@ -22,10 +22,8 @@ async def start_in_worktrees(host: TheHost, asked: bodies.WorktreeRequest) -> Re
     What is refused leaves no worktree behind, except when `[ralph] setup` fails in one. The reply comes when
     the setup has ended.
     """
-    given = asked.model_dump()
-    branch, start, tasks = given.pop("branch"), given.pop("from_ref"), tuple(given.pop("tasks"))
-    count = given.pop("count")
-    order = WorktreeOrder(Registration(**given), asked.name, branch, start, tasks, count)
+    registration = Registration(**asked.model_dump(include={*bodies.RegisterRequest.model_fields}))
+    order = WorktreeOrder(registration, asked.branch, asked.from_ref, tuple(asked.tasks), asked.count)
     views = await host.start_in_worktrees(order)
     return json_bytes(b'{"ralphs":[' + b",".join(views) + b"]}", 201)
 

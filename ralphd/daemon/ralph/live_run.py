@@ -129,18 +129,6 @@ class LiveRun:
         if self._supervised:
             await self.watching.run()
 
-    def execute(self, action: model.Action) -> None:
-        """Carry out an action on this run's processes."""
-        match action:
-            case model.Terminate():
-                self.run.terminate()
-            case model.PassOn(wish=wish):
-                self.run.pass_on(SIGNALS[wish])
-            case model.KillTree():
-                self.run.kill_tree()
-            case _:
-                raise AssertionError(f"{action} is no order to a run")
-
     def on_report(self) -> None:
         """Count a report: a sign of life, which may change how it is monitored."""
         self._reports += 1

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 class WorktreeOrder:
     """A request for ``count`` ralphs in worktrees of the repository around the registration's directory.
 
-    ``name`` None: one is made from the directory's. ``start``: a revision, None: HEAD. ``tasks``: only these.
+    ``start``: a revision, None: HEAD. ``tasks``: only these.
     """
 
     registration: Registration
-    name: str | None = None
     branch: str | None = None
     start: str | None = None
     tasks: tuple[str, ...] = ()
@@ -52,11 +51,9 @@ class WorktreePlanner:
         asked = order.registration
         directory, environ = Path(asked.directory), asked.environment
         configuration = load(directory, flags=asked.flags, environ=environ)
-        source, known = (
-            worktrees.source_of(directory, order.start),
-            claims.load_worktrees(self.services.state_directory),
-        )
-        name = order.name or self._free(configuration.project.name or directory.name, known, source)
+        source = worktrees.source_of(directory, order.start)
+        known = claims.load_worktrees(self.services.state_directory)
+        name = asked.name or self._free(configuration.project.name or directory.name, known, source)
         names = rules.names_of(name, order.count)
         for each in names:
             self._check_name(each, known, source)

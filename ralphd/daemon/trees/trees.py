@@ -17,25 +17,12 @@ from ralphd.config.specs import GitSpec
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision.model import SETTLED, RunId
 from ralphd.core.time import rfc3339
-from ralphd.core.worktrees.rules import (
-    PORTS,
-    PORTS_VARIABLE,
-    Worktree,
-    WorktreeFacts,
-    over_limit,
-    why_kept,
-)
+from ralphd.core.worktrees.rules import PORTS, PORTS_VARIABLE, Worktree, WorktreeFacts, over_limit, why_kept
 from ralphd.daemon.gate.test_runs import SetupRuns
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder, WorktreePlanner, facts_of
 from ralphd.diagnostics import reach
-from ralphd.errors import (
-    CommandNotStartable,
-    NotFound,
-    RalphdError,
-    UsageError,
-    WrongState,
-)
+from ralphd.errors import CommandNotStartable, NotFound, RalphdError, UsageError, WrongState
 from ralphd.git.runner import NotDone, error_text
 from ralphd.git.vault import Vault
 from ralphd.git.worktrees import include
