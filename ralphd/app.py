@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
-from contextlib import AsyncExitStack, closing, suppress
+from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -62,19 +62,6 @@ class Ownership:
     directory: DirectoryLock
     file: Lock
 
-    @classmethod
-    def acquire(cls, state_directory: Path) -> "Ownership":
-        """Take both locks. Raise Held, with what the owner wrote."""
-        try:
-            directory = DirectoryLock.acquire(state_directory)
-        except DirectoryBusy as busy:
-            raise Held(busy.why.removeprefix("held by pid ")) from busy
-        try:
-            return cls(directory, Lock.acquire(state_directory / "lock", f"{os.getpid()}\n"))
-        except BaseException:
-            directory.release()
-            raise
-
     async def keep(self) -> None:
         """Restore a deleted lock file, until cancelled."""
         while True:
@@ -93,14 +80,17 @@ class Ownership:
 def own(state_directory: Path) -> Ownership:
     """Lock the state directory, or raise DaemonBusy, which names the owner, and change nothing."""
     make_private_directory(state_directory)
-    try:
-        owned = Ownership.acquire(state_directory)
-    except Held as held:
-        owner = held.owner_text.strip() or "unknown"
-        raise DaemonBusy(
-            f"another ralphd (pid {owner}) owns {state_directory}",
-            mend="ralphctl regent status; or give this one its own RALPHD_STATE_DIR",
-        ) from held
+    with ExitStack() as undo:
+        try:
+            directory = DirectoryLock.acquire(state_directory)
+            undo.callback(directory.release)
+            owned = Ownership(directory, Lock.acquire(state_directory / "lock", f"{os.getpid()}\n"))
+        except (DirectoryBusy, Held) as held:
+            text = held.owner_text if isinstance(held, Held) else held.why.removeprefix("held by pid ")
+            mend = "ralphctl regent status; or give this one its own RALPHD_STATE_DIR"
+            what = f"another ralphd (pid {text.strip() or 'unknown'}) owns {state_directory}"
+            raise DaemonBusy(what, mend=mend) from held
+        undo.pop_all()
     remove_leftovers(state_directory)
     return owned
 
@@ -125,7 +115,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     async with AsyncExitStack() as parts:
         sockets = settings.systemd.sockets
         handed_over = parts.enter_context(closing(Listener.handed_over(sockets))) if sockets else None
-        clock, hub = Clock(), Hub()
+        clock = Clock()
         events = await EventStore.open(settings.state_directory / "events.db")
         parts.push_async_callback(events.close)
         courier = WebhookClient(lambda event: host.webhooks.facts_of(event))
@@ -135,12 +125,12 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
             socket_path=handed_over.path if handed_over else settings.socket_path,
             umask=settings.umask,
             clock=clock,
-            news=EventPublisher(events, hub, clock, sender.nudge),
+            news=EventPublisher(events, Hub(), clock, sender.nudge),
             refusals=lambda: host.webhooks.refusals(),
             tied=settings.tied,
             systemd=settings.systemd,
         )
-        host = Host(services, events, hub, courier=courier, sender=sender)
+        host = Host(services, courier)
         if settings.undo is not None:
             await _undo(settings.undo, settings.state_directory / "ralphs", host)
             return
@@ -176,7 +166,7 @@ async def _serve_until_shutdown(
     from ralphd.api.server import ApiServer
 
     server = ApiServer(create_app(host), listener, is_within=host.callers.is_within)
-    keep_reachable = server.keep_reachable(report=lambda problem: services.trouble("socket", problem))
+    keep_reachable = server.keep_reachable(lambda problem: services.trouble("socket", problem))
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
         others = [

@@ -28,16 +28,14 @@ class LogFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line itself."""
-        return "".join(
-            each if each.isprintable() else f"\\x{ord(each):02x}" for each in super().formatMessage(record)
-        )
+        line = super().formatMessage(record)
+        return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in line)
 
 
 def start_logging(path: Path, *, foreground: bool) -> None:
     """Log to ``path`` from now on: 10 MiB and two older files; in the foreground to stderr too."""
-    handlers: list[logging.Handler] = [
-        RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=KEPT - 1, encoding="utf-8", delay=True)
-    ]
+    own = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=KEPT - 1, encoding="utf-8", delay=True)
+    handlers: list[logging.Handler] = [own]
     if foreground:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:

@@ -34,10 +34,8 @@ async def the_host(request: Request) -> "Host":
 async def no_unknown_query(request: Request) -> None:
     """Refuse query parameters where none are known: ``stop?now=1`` must not pass for ``{"now": true}``."""
     if request.scope["query_string"] and not request.scope["route"].dependant.query_params:
-        raise UsageError(
-            f"{request.url.path} takes no query parameters",
-            mend="GET /openapi.json lists what it takes in its body",
-        )
+        mend = "GET /openapi.json lists what it takes in its body"
+        raise UsageError(f"{request.url.path} takes no query parameters", mend=mend)
 
 
 TheHost: TypeAlias = Annotated["Host", Depends(the_host)]

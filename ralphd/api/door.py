@@ -51,8 +51,6 @@ def check_reporter(request: Request, run_id: str) -> None:
     """Raise Forbidden unless a process of the run ``run_id`` sent the request."""
     caller: Caller = request.scope["state"]["caller"]
     if caller.run_id != run_id:
-        raise Forbidden(
-            f"the report for {run_id} is refused",
-            why=f"pid {caller.pid}, which sent it, does not belong to that run",
-            mend="report from the script that the ralph runs",
-        )
+        why = f"pid {caller.pid}, which sent it, does not belong to that run"
+        mend = "report from the script that the ralph runs"
+        raise Forbidden(f"the report for {run_id} is refused", why=why, mend=mend)

@@ -11,8 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ralphd.api.bodies import known_fields
 from ralphd.api.report_models import ORIGINS
-from ralphd.api.schemas import known_fields
 from ralphd.errors import PROBLEM_PREFIX, InternalError, NotFound, RalphdError, UsageError
 
 MEDIA_TYPE = "application/problem+json"
@@ -73,11 +73,9 @@ class LastResort:
             if started:
                 raise
             logger.exception("request failed: %s %s", scope.get("method"), scope.get("path"))
-            bug = InternalError(
-                "the daemon made a mistake with this request",
-                why="this is a bug; the daemon and all runs continue",
-                mend="ralphctl regent logs    (it holds the traceback)",
-            )
+            why = "this is a bug; the daemon and all runs continue"
+            mend = "ralphctl regent logs    (it holds the traceback)"
+            bug = InternalError("the daemon made a mistake with this request", why=why, mend=mend)
             await problem(bug)(scope, receive, send)
 
 

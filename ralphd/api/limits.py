@@ -56,32 +56,24 @@ class RequestLimits:
 
 def _fault(scope: Scope, headers: dict[bytes, bytes], length: int, *, has_body: bool) -> RalphdError | None:
     if b"origin" in headers:
-        return Forbidden(
-            "a request with an Origin header is refused",
-            why="only browser pages send it, and no web page may steer a ralph",
-            mend="leave the Origin header out",
-        )
+        why = "only browser pages send it, and no web page may steer a ralph"
+        mend = "leave the Origin header out"
+        return Forbidden("a request with an Origin header is refused", why=why, mend=mend)
     host = headers.get(b"host", b"ralphd").lower().partition(b":")[0]  # HTTP/1.0 needs none
     if b"sec-fetch-site" in headers or host not in HOSTS:
-        return Forbidden(
-            "the request is refused: it is addressed to another host, or a browser sent it",
-            why="a forwarded socket must not serve web pages",
-            mend="use http://ralphd/ or http://localhost/",
-        )
+        what = "the request is refused: it is addressed to another host, or a browser sent it"
+        why = "a forwarded socket must not serve web pages"
+        return Forbidden(what, why=why, mend="use http://ralphd/ or http://localhost/")
     if _escapes(scope):
-        return NotFound(
-            "the path of the request is refused",
-            why="it holds an encoded slash, a control character, or a '.' or '..' segment",
-            mend="GET /openapi.json lists the routes",
-        )
+        why = "it holds an encoded slash, a control character, or a '.' or '..' segment"
+        mend = "GET /openapi.json lists the routes"
+        return NotFound("the path of the request is refused", why=why, mend=mend)
     if length > MAX_BODY_BYTES:
         return _too_large()
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
     if has_body and media_type != b"application/json":
-        return NotJson(
-            "the body of the request is not said to be JSON",
-            mend="add the header Content-Type: application/json",
-        )
+        mend = "add the header Content-Type: application/json"
+        return NotJson("the body of the request is not said to be JSON", mend=mend)
     return None
 
 
@@ -104,9 +96,8 @@ async def _whole_body(receive: Receive) -> bytes:
                 if len(body) > MAX_BODY_BYTES:
                     raise _too_large()
     except TimeoutError:
-        raise TooSlow(
-            f"the body of the request did not arrive within {BODY_S:g} s", mend="send it again"
-        ) from None
+        mend = "send it again"
+        raise TooSlow(f"the body of the request did not arrive within {BODY_S:g} s", mend=mend) from None
     return bytes(body)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, get_args, 
 
 from pydantic import AfterValidator, Field, create_model
 
-from ralphd.api.schemas import Strict, without_nul
+from ralphd.api.bodies import Strict, without_nul
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.model import LastWord, ReportedTask
 from ralphd.core.time import parse_rfc3339

@@ -38,10 +38,8 @@ class Listener:
 
     def __init__(self, path: Path, listening: socket.socket, *, is_ours: bool = True) -> None:
         """Use ``bind`` or ``handed_over``."""
-        self.path = path
-        self.socket = listening
-        self._is_ours = is_ours
-        self._inode = _inode(path)
+        self.path, self.socket = path, listening
+        self._is_ours, self._inode = is_ours, _inode(path)
 
     @classmethod
     def bind(cls, path: Path) -> "Listener":
@@ -108,11 +106,8 @@ def _why_no_listener(given: socket.socket) -> str | None:
 
 
 def _not_a_listener(why: str) -> errors.HandedOverUnusable:
-    return errors.HandedOverUnusable(
-        "what systemd handed over cannot be listened on",
-        why=why,
-        mend="systemctl cat ralphd.socket  (systemd/ralphd.socket in the sources is a working example)",
-    )
+    mend = "systemctl cat ralphd.socket  (systemd/ralphd.socket in the sources is a working example)"
+    return errors.HandedOverUnusable("what systemd handed over cannot be listened on", why=why, mend=mend)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:
@@ -145,11 +140,8 @@ def _open_directory(directory: Path) -> Iterator[int]:
 
 
 def _unusable(directory: Path, why: str) -> errors.SocketUnusable:
-    return errors.SocketUnusable(
-        f"the socket's directory cannot be used: {directory}",
-        why=why,
-        mend="name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET",
-    )
+    mend = "name a directory of your own with RALPHD_STATE_DIR, or a socket in one with RALPHD_SOCKET"
+    return errors.SocketUnusable(f"the socket's directory cannot be used: {directory}", why=why, mend=mend)
 
 
 def _address(path: Path, directory: int) -> str:
@@ -165,15 +157,11 @@ def _make_way(path: Path, address: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise errors.SocketUnusable(
-            f"cannot listen at {path}",
-            why="another file is in its place, and it is not a socket",
-            mend=f"mv {path} {path}.old",
-        )
+        why = "another file is in its place, and it is not a socket"
+        raise errors.SocketUnusable(f"cannot listen at {path}", why=why, mend=f"mv {path} {path}.old")
     if _somebody_listens(address):
-        raise errors.DaemonBusy(
-            f"somebody listens at {path} already", mend="ralphctl regent status, or another RALPHD_SOCKET"
-        )
+        mend = "ralphctl regent status, or another RALPHD_SOCKET"
+        raise errors.DaemonBusy(f"somebody listens at {path} already", mend=mend)
     path.unlink()
 
 
@@ -222,10 +210,6 @@ def most_connections(descriptors: int) -> int:
     return max(2 * KEPT_CONNECTIONS, min(MAX_CONNECTIONS, (descriptors - OTHER_DESCRIPTORS) // 3))
 
 
-def _is_outside(peer: Peer) -> bool:
-    return False
-
-
 class PeerProtocol(H11Protocol):
     """HTTP for our own user and root, and a closed connection for everybody else.
 
@@ -236,7 +220,7 @@ class PeerProtocol(H11Protocol):
     _silence: asyncio.TimerHandle | None = None
     _refused = LogLimit(logger)
 
-    def __init__(self, *uvicorns: Any, is_within: Callable[[Peer], bool] = _is_outside, **named: Any) -> None:
+    def __init__(self, *uvicorns: Any, is_within: Callable[[Peer], bool], **named: Any) -> None:
         super().__init__(*uvicorns, **named)
         self._is_within = is_within
 
@@ -298,9 +282,7 @@ KEEP_ALIVE_S = 30
 class ApiServer(uvicorn.Server):
     """The API on a Unix socket. Serves until ``ask_to_exit``; the listener closes with it."""
 
-    def __init__(
-        self, app: ASGIApp, listener: Listener, *, is_within: Callable[[Peer], bool] = _is_outside
-    ) -> None:
+    def __init__(self, app: ASGIApp, listener: Listener, *, is_within: Callable[[Peer], bool]) -> None:
         """``is_within`` returns whether a peer belongs to a run: for it fewer connections are kept."""
         self._protocol = partial(PeerProtocol, is_within=is_within)
         config = uvicorn.Config(
@@ -344,9 +326,7 @@ class ApiServer(uvicorn.Server):
         finally:
             self._listener.close()
 
-    async def keep_reachable(
-        self, *, every_s: float = 5.0, report: Callable[[str | None], None] = lambda problem: None
-    ) -> None:
+    async def keep_reachable(self, report: Callable[[str | None], None], *, every_s: float = 5.0) -> None:
         """Bind the socket again whenever its file is gone or replaced. Runs until cancelled.
 
         ``report`` gets the reason why that fails, and None once it succeeds.

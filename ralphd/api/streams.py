@@ -22,17 +22,14 @@ class Turnstile:
     """Limits open streams, so that clients never use up the descriptors that supervision needs."""
 
     def __init__(self, most: int = MAX_STREAMS) -> None:
-        self._most = most
-        self._open = 0
+        self._most, self._open = most, 0
 
     @contextlib.contextmanager
     def passed(self) -> Iterator[None]:
         """Count one stream for the duration of the block. Raises DaemonBusy."""
         if self._open >= self._most:
-            raise DaemonBusy(
-                f"{self._most} streams are open already",
-                mend="close one, or ask without follow, and try again",
-            )
+            mend = "close one, or ask without follow, and try again"
+            raise DaemonBusy(f"{self._most} streams are open already", mend=mend)
         self._open += 1
         try:
             yield
@@ -59,10 +56,8 @@ class StreamReply(Response):
     ) -> None:
         super().__init__(media_type=media_type, headers={"cache-control": "no-store"})
         del self.headers["content-length"]
-        self._pieces = pieces
-        self._stopping = stopping
-        self._turnstile = turnstile
-        self._send_s = send_s
+        self._pieces, self._send_s = pieces, send_s
+        self._stopping, self._turnstile = stopping, turnstile
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the stream to its end, or until the client or the daemon leaves."""

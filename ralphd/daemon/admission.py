@@ -17,7 +17,6 @@ from ralphd.daemon.reload import renewed
 from ralphd.errors import AlreadyRunning, DaemonBusy, RalphdError, UsageError
 from ralphd.loop.workdir_files import read_plan
 from ralphd.store.checkpoint import CheckpointManager, put_back, take_over
-from ralphd.store.history import History
 from ralphd.store.mirror import Mirror
 from ralphd.store.shared.quota import forecast_for
 from ralphd.store.state import Definition, RalphFiles, RegentState
@@ -34,8 +33,7 @@ class Admission:
     """Registers ralphs, and replaces the definition of known ones."""
 
     def __init__(self, roster: "Roster", services: "Services") -> None:
-        self._roster = roster
-        self._services = services
+        self._roster, self._services = roster, services
 
     async def admit(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         """Register a new ralph, or replace the definition of a known one that does not run."""
@@ -48,8 +46,7 @@ class Admission:
     async def _take_on(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         name, directory = wanted.definition.name, wanted.definition.directory
         files = RalphFiles(self._roster.home / name)
-        record, history = RegentState(Supervision()), History(files.history_file)
-        account = RalphRecord(files, wanted.definition, record, history, self._services)
+        account = RalphRecord(files, wanted.definition, RegentState(Supervision()), self._services)
         account.notes = list(wanted.notes)
         account.telling.introduce()
         regent = Regent(account, self._services)
@@ -131,10 +128,9 @@ def refuse_to_replace(regent: Regent) -> None:
     state = regent.account.supervision.state
     if regent.has_a_run or state.kind in ("starting", "waiting_for_retry"):
         pid = regent.account.facts.ralph_pid
-        raise AlreadyRunning(
-            f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else ""),
-            mend=f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}",
-        )
+        what = f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else "")
+        mend = f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}"
+        raise AlreadyRunning(what, mend=mend)
 
 
 @asynccontextmanager
@@ -142,11 +138,9 @@ async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> A
     definition, home = account.definition, account.files.home
     if not definition.runs_own_loop:
         if resume is False:
-            raise UsageError(
-                "a start without the checkpoint is for the built-in loop",
-                why=f"{definition.name} runs a command of its own, which keeps its checkpoints by itself",
-                mend=f"ralphctl start {definition.name}",
-            )
+            why = f"{definition.name} runs a command of its own, which keeps its checkpoints by itself"
+            mend = f"ralphctl start {definition.name}"
+            raise UsageError("a start without the checkpoint is for the built-in loop", why=why, mend=mend)
         yield
         return
     if account.is_governed_by_a_run:  # the checkpoint is the run's

@@ -44,11 +44,9 @@ def notes_on_loop(
     that is not installed on the PATH of ``environment``. Blocks.
     """
     if configuration.ralph.mode == "iteration":
-        raise ConfigFaults(
-            'mode = "iteration" is for a command, and there is none',
-            why="the built-in loop runs its iterations itself",
-            mend="leave out [ralph] mode, or set [ralph] command in ralph.toml",
-        )
+        why = "the built-in loop runs its iterations itself"
+        mend = "leave out [ralph] mode, or set [ralph] command in ralph.toml"
+        raise ConfigFaults('mode = "iteration" is for a command, and there is none', why=why, mend=mend)
     agents, limits = _agents(configuration, environment), configuration.agents
     read_prompt(directory, configuration.ralph.prompt_file)
     notes = _plan_words(directory, configuration.ralph.tasks)
@@ -121,11 +119,8 @@ def _plan_words(directory: Path, tasks: str) -> list[str]:
     if plan is None:
         return ["no task list found: each iteration gets the prompt alone"]
     if plan.fault is not None:
-        raise ConfigFaults(
-            "the task list cannot be used",
-            why=plan.fault,
-            mend=f"put {plan.file} right, or name another one by [ralph] tasks",
-        )
+        mend = f"put {plan.file} right, or name another one by [ralph] tasks"
+        raise ConfigFaults("the task list cannot be used", why=plan.fault, mend=mend)
     count = f"{len(plan.tasks)} task{'' if len(plan.tasks) == 1 else 's'}"
     words = f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
     return [words, *filter(None, [parallel_words(plan)])]
@@ -135,11 +130,8 @@ def _missing(agents: "list[Agent]", directory: Path, environment: Mapping[str, s
     """Note the fallbacks that are not installed. Raises CommandNotStartable for the primary."""
     first, *others = agents
     if (missing := _what_is_missing(first, directory, environment)) is not None:
-        raise CommandNotStartable(
-            f"the agent {first.name} cannot be started",
-            why=missing,
-            mend="install it, or name another one: ralphctl start --agent NAME",
-        )
+        mend = "install it, or name another one: ralphctl start --agent NAME"
+        raise CommandNotStartable(f"the agent {first.name} cannot be started", why=missing, mend=mend)
     return [
         f"passed over as long as it is missing: {missing}"
         for agent in others

@@ -19,7 +19,6 @@ from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.landing.queues import LandingQueues
 from ralphd.daemon.lifecycle import HowToEnd, Roster
-from ralphd.daemon.measures import Measures, measured
 from ralphd.daemon.ralph.callers import REQUESTED_BY, Callers
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.registration import Registration, checked
@@ -41,10 +40,7 @@ if TYPE_CHECKING:
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
     from ralphd.notify.client import WebhookClient
-    from ralphd.notify.hub import Hub
-    from ralphd.notify.worker import DeliveryWorker
     from ralphd.process.log.log import RalphLog
-    from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
 
@@ -59,18 +55,8 @@ CLOSING_S = 10.0
 class Host:
     """Everything that the API needs. Used on the event loop only."""
 
-    def __init__(
-        self,
-        services: Services,
-        events: "EventStore",
-        hub: "Hub",
-        *,
-        courier: "WebhookClient",
-        sender: "DeliveryWorker",
-    ) -> None:
-        self.events = events
-        self.hub = hub
-        self.ready = False
+    def __init__(self, services: Services, courier: "WebhookClient") -> None:
+        self.events, self.hub, self.ready = services.news.events, services.news.hub, False
         self._services = services
         self._roster = Roster(services.state_directory / "ralphs")
         services.busy = lambda: [each.account.definition.directory for each in self._roster.busy()]
@@ -80,7 +66,7 @@ class Host:
         services.no_room = self.trees.no_room
         self._users = UserConfiguration(services)
         self.callers = Callers(self._roster, services, self._users)
-        self.webhooks = DaemonsWebhooks(services, events, self._users, self._roster, courier, sender.nudge)
+        self.webhooks = DaemonsWebhooks(services, self._users, self._roster, courier)
         self.landing = LandingQueues(self._roster, services, self.send, partial(self.start, continues=True))
         services.landing_of = self.landing.of
         self._quota = QuotaWatch(services)
@@ -201,9 +187,11 @@ class Host:
         """Return the accounts of the agents. Blocks."""
         return self._quota.views()
 
-    def measures(self) -> Measures:
-        """Return the figures of ``/metrics``, from memory alone."""
-        return measured(self._roster, self._services, self.events, self._started_at)
+    def metrics(self) -> bytes:
+        """Return the daemon and every ralph in the text format of Prometheus."""
+        from ralphd.daemon.metrics import measured, metrics_text
+
+        return metrics_text(measured(self._roster, self._services, self.events, self._started_at))
 
     def views(self) -> list[bytes]:
         """Return every ralph, by name."""
@@ -312,11 +300,8 @@ class Host:
         try:
             renewal = await asyncio.to_thread(renewed, self._roster.get(name).account)
         except ConfigFaults as faults:
-            raise ConfigFaults(
-                f"{name} is not reloaded: {faults.what}",
-                why=faults.why,
-                mend="fix them; ralphctl config check lists them",
-            ) from faults
+            mend, why = "fix them; ralphctl config check lists them", faults.why
+            raise ConfigFaults(f"{name} is not reloaded: {faults.what}", why=why, mend=mend) from faults
         regent = self._roster.get(name)  # it may have been forgotten during the read
         account = regent.account
         if renewal.changes:
@@ -364,19 +349,16 @@ class Host:
         self, name: str, run_id: RunId, report_id: str, digest: str, report: "Report"
     ) -> dict[str, Any]:
         """Act once on a run's report, and answer it. Raises UnknownRalph, StaleReport."""
-        reply = await self._roster.get(name).report(run_id, report_id, digest, report)
-        return {"id": report_id, **reply.shown()}
+        return await self._roster.get(name).report(run_id, report_id, digest, report)
 
     async def forget(self, name: str) -> None:
         """Forget a ralph that does not run: its state and logs. The working directory stays as it is."""
         regent = self._roster.get(name)
         state = regent.account.supervision.state
         if not isinstance(state, SETTLED):
-            raise WrongState(
-                f"{name} is {state.kind.replace('_', ' ')}",
-                why="only a ralph that is stopped can be forgotten",
-                mend=f"ralphctl stop {name}",
-            )
+            why = "only a ralph that is stopped can be forgotten"
+            mend = f"ralphctl stop {name}"
+            raise WrongState(f"{name} is {state.kind.replace('_', ' ')}", why=why, mend=mend)
         await self._roster.drop(regent)
         await self.trees.release(name)
         self._services.forget(name)

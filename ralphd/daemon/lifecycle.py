@@ -179,11 +179,8 @@ async def load(
         unusable = fault
     except Exception as fault:
         logger.exception("a ralph cannot be loaded", extra={"ralph": home.name})
-        unusable = UnusableState(
-            f"{home.name} cannot be used",
-            why=f"{type(fault).__name__}: {fault}; the daemon's log has the traceback",
-            mend="ralphctl regent logs",
-        )
+        why = f"{type(fault).__name__}: {fault}; the daemon's log has the traceback"
+        unusable = UnusableState(f"{home.name} cannot be used", why=why, mend="ralphctl regent logs")
     roster.unusable[home.name] = unusable
     services.trouble(f"ralph {home.name}", str(unusable))
     return None
@@ -194,15 +191,11 @@ async def _escalate_again(regent: Regent, services: "Services") -> None:
     account = regent.account
     oldest = services.clock.now() - ESCALATION_STANDS_S
     for entry in reversed(await asyncio.to_thread(account.history.newest, ESCALATIONS_LOOKED_AT)):
-        if entry.get("kind") == ESCALATION and parse_rfc3339(entry["at"]) > oldest:
-            await services.news.tell(
-                "ralph.escalated",
-                entry["data"],
-                ralph=regent.name,
-                run_id=entry["run_id"],
-                at=parse_rfc3339(entry["at"]),
-                key=entry["key"],
-                destinations=account.configuration.destinations(),
+        if entry.get("kind") == ESCALATION and (at := parse_rfc3339(entry["at"])) > oldest:
+            data, run_id, key = entry["data"], entry["run_id"], entry["key"]
+            to, tell = account.configuration.destinations(), services.news.tell
+            await tell(
+                "ralph.escalated", data, ralph=regent.name, run_id=run_id, at=at, key=key, destinations=to
             )
 
 
@@ -251,7 +244,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
 
     Only a pass that has ended pings systemd's watchdog, so that a hanging pass is noticed.
     """
-    drift = DriftWatch(services.news)
+    drift = DriftWatch()
     every_s = min(LOOK_ROUND_S, services.systemd.ping_every_s or LOOK_ROUND_S)
     while True:
         await asyncio.sleep(every_s)

@@ -34,7 +34,7 @@ from ralphd.process.rundir import RunDirectory, RunRecord
 from ralphd.process.spawn import Run, read_ended
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
 from ralphd.store.gate import load_gate
-from ralphd.store.history import History, repair
+from ralphd.store.history import repair
 from ralphd.store.mirror import Mirror
 from ralphd.store.state import AGENTS, Definition, Facts, RalphFiles, RegentState
 
@@ -89,9 +89,8 @@ def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) ->
         sound = len(recovered) == before
         record = _record(files, recovered)
     except NewerState as newer:
-        raise NewerState(
-            f"{files.home.name} cannot be used", why=f"{newer.what}\n{newer.why}", mend=newer.mend
-        ) from newer
+        why = f"{newer.what}\n{newer.why}"
+        raise NewerState(f"{files.home.name} cannot be used", why=why, mend=newer.mend) from newer
     if record is None:
         record = _rebuilt(files, definition.goal)
     elif sound:  # ralph.json is written before the state, so its goal is the newer one
@@ -104,7 +103,7 @@ def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) ->
     with suppress(DirectoryUnusable, OSError):
         if mirror.exists():
             remove_leftovers(mirror.path)
-    account = RalphRecord(files, definition, record, History(files.history_file), services)
+    account = RalphRecord(files, definition, record, services)
     if len(recovered) > before:
         account.redefine(definition)  # what was rebuilt is saved with the next state
     return account
@@ -126,11 +125,9 @@ def _definition(files: RalphFiles, recovered: list[Recovered]) -> Definition | N
             recovered.append(_recovered(files.definition_file, kept_as, source))
             return intended
     if directories:
-        raise UnusableState(
-            f"{files.home.name} cannot be used",
-            why=f"{files.definition_file} is missing or broken, and no run tells what it was",
-            mend=f"mv {files.home} {files.home.parent.parent}/{files.home.name}.old; ralphctl regent restart",
-        )
+        why = f"{files.definition_file} is missing or broken, and no run tells what it was"
+        mend = f"mv {files.home} {files.home.parent.parent}/{files.home.name}.old; ralphctl regent restart"
+        raise UnusableState(f"{files.home.name} cannot be used", why=why, mend=mend)
     if kept_as is not None:
         source = "nothing, since it has no runs: register it again"
         recovered.append(_recovered(files.definition_file, kept_as, source))

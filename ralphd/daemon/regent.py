@@ -29,10 +29,11 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import accounts_of
 from ralphd.daemon.gate.gate import Gate
 from ralphd.daemon.gate.undo import UndoResult, refuse_while_it_works
+from ralphd.daemon.ralph import live_run
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.custody import Custody
 from ralphd.daemon.ralph.incidents import Incidents
-from ralphd.daemon.ralph.live_run import COUNTED_AT_END_BYTES, CommitWatcher, LiveRun, ending_of, spec_of
+from ralphd.daemon.ralph.live_run import CommitWatcher, LiveRun, ending_of, spec_of
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
@@ -46,30 +47,6 @@ from ralphd.store.history import load_evidence, save_explanation
 
 if TYPE_CHECKING:
     from ralphd.core.supervision.door import Caller
-
-
-@dataclass(frozen=True, slots=True)
-class ReportReply:
-    """The reply to a report. ``verdict`` is that on the commits of its iteration, if it ended one."""
-
-    next: model.Next
-    verdict: Verdict | None = None
-
-    def shown(self) -> dict[str, Any]:
-        """Return the reply as the API shows it."""
-        verdict = self.verdict
-        return {
-            "next": self.next.value,
-            "verdict": verdict
-            and {
-                "kind": verdict.kind.value,
-                "why": verdict.why,
-                "commits": list(verdict.commits),
-                "reverted": list(verdict.reverted),
-                "task": reports.task_data(verdict.task),
-                "tail": verdict.tail,
-            },
-        }
 
 
 logger = logging.getLogger(__name__)
@@ -106,14 +83,9 @@ class Regent:
     """Supervises one ralph. All public methods are called on the event loop."""
 
     def __init__(self, account: RalphRecord, services: Services) -> None:
-        self.account = account
-        self.name = account.definition.name
+        self.account, self.name = account, account.definition.name
         self.log = RalphLog(account.files.runs)
-        self.holds = DirectoryClaim(
-            account.definition.directory,
-            socket_path=services.socket_path,
-            state_directory=services.state_directory,
-        )
+        self.holds = DirectoryClaim(account.definition.directory, services)
         self._services = services
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(INBOX_BOUND)
         self._held: _Envelope | None = None
@@ -259,8 +231,8 @@ class Regent:
 
     async def report(
         self, run_id: model.RunId, report_id: str, digest: str, report: reports.Report
-    ) -> ReportReply:
-        """Act upon a report of the run, once, and answer it; a boundary when its verdict is known.
+    ) -> dict[str, Any]:
+        """Act upon a report of the run, once, and return the reply; for a boundary with its verdict.
 
         Raise StaleReport, and ShuttingDown where the next daemon will know the verdict.
         """
@@ -285,10 +257,9 @@ class Regent:
                     live.run.directory.note_signals()
             live.on_report()
         diagnostics.reach("regent.before_answer")
-        return ReportReply(
-            reports.answer(self.account.supervision, report_id),
-            self.gate.verdict_on(reports.boundary_id(fact)),
-        )
+        verdict = self.gate.verdict_on(reports.boundary_id(fact))
+        answer = reports.answer(self.account.supervision, report_id)
+        return {"id": report_id, "next": answer.value, "verdict": verdict and _shown(verdict)}
 
     async def _follow(self, *, tests: bool) -> None:
         if self._services.follow is not None and self.account.policy.supervised:
@@ -300,9 +271,8 @@ class Regent:
     async def _keep_repository(self, fact: reports.Reported) -> None:
         """Hold the repository against the vault at the end of an iteration, before the gate asks git."""
         current = self.account.supervision
-        if isinstance(fact.report, reports.IterationFinished) and not (
-            reports.why_not(current, fact) or reports.is_known(current, fact)
-        ):
+        is_stale = reports.why_not(current, fact) or reports.is_known(current, fact)
+        if isinstance(fact.report, reports.IterationFinished) and not is_stale:
             await self.custody.at_boundary(fact.run_id)
 
     async def undo(
@@ -418,8 +388,8 @@ class Regent:
                 raise errors.WrongState(f"{self.name} cannot do that now", why=why, mend=mend)
             if fact is event and by is not None:
                 self.account.requested_by = by
-            if isinstance(fact, events.RunEnded) and answered.exit_meaning is not None:
-                await self._explain(fact.ending, answered.exit_meaning, before, answered.supervision)
+            if isinstance(fact, events.RunEnded):
+                await self._explain(fact.ending, before.said, answered)
             await self.account.write_down(fact, answered)
             self.gate.on_event(fact, self.account.supervision)
             for action in answered.actions:
@@ -434,11 +404,16 @@ class Regent:
     # --- carrying out ---------------------------------------------------------------------------------
 
     async def _carry_out(self, action: model.Action) -> events.Event | None:
+        live = self._live
         match action:
             case model.Spawn():
                 return await self._spawn()
-            case model.Terminate() | model.PassOn() | model.KillTree() if self._live is not None:
-                self._live.execute(action)
+            case model.Terminate() if live is not None:
+                live.run.terminate()
+            case model.PassOn(wish=wish) if live is not None:
+                live.run.pass_on(live_run.SIGNALS[wish])
+            case model.KillTree() if live is not None:
+                live.run.kill_tree()
             case model.KillAfter(run_id=run_id, delay_s=delay_s):
                 self._timers.kill_after(run_id, delay_s)
             case model.WakeAt(at=at):
@@ -458,9 +433,8 @@ class Regent:
                 return postponed
             await self._follow(tests=False)
             await self.custody.before_run()
-            chosen = await self._services.sandbox_for(
-                self.account, self.account.definition.directory, is_bare=self.gate.is_bare
-            )
+            where, is_bare = self.account.definition.directory, self.gate.is_bare
+            chosen = await self._services.sandbox_for(self.account, where, is_bare=is_bare)
             if await self.gate.prepare():
                 self._begin(self.gate.test_baseline())
                 return events.GateRunBegan(now(), None)  # their result orders the run again
@@ -496,11 +470,9 @@ class Regent:
     def _postponed(self) -> events.SpawnPostponed | None:
         """Return why the start has to wait, or None. Raise CommandNotStartable where it is refused (A11)."""
         if self.account.configuration.limits.require_cgroup and writable_cgroup() is None:
-            raise errors.CommandNotStartable(
-                "no run can start without a control group",
-                why="[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here",
-                mend="run ralphd under systemd: ralphctl regent install",
-            )
+            why = "[limits] require_cgroup is set, and ralphd cannot create control groups (v2) here"
+            mend = "run ralphd under systemd: ralphctl regent install"
+            raise errors.CommandNotStartable("no run can start without a control group", why=why, mend=mend)
         now = self._services.clock.now()
         mine = self.applicant or self._applicant(now)
         hold = self._hold = self._services.start_order(mine).get(self.name)  # none if it is to stop
@@ -523,14 +495,8 @@ class Regent:
         """Publish why a run has no sandbox, once per reason."""
         level, reason = record.sandbox, record.sandbox_reason
         if (note := sandbox.note_on(level, reason)) is not None:
-            await self._services.news.tell(
-                "sandbox.degraded",
-                {"message": note, "level": level, "reason": reason},
-                ralph=self.name,
-                run_id=record.run_id,
-                key=f"{self.name}/sandbox.degraded/{reason}",
-                destinations=self.account.configuration.destinations(),
-            )
+            data = {"message": note, "level": level, "reason": reason}
+            await self.account.publish("sandbox.degraded", data, key=reason)
 
     def adopt(self, run: Run, record: RunRecord) -> None:
         """Watch a run, of our own or of an earlier daemon (P1)."""
@@ -540,16 +506,12 @@ class Regent:
         self._services.living.add(self.name)
         self._begin(self._await_end(live, self._begin(live.watch())))
 
-    async def _explain(
-        self,
-        ending: model.ExitFacts,
-        meant: model.Outcome,
-        before: model.Supervision,
-        after: model.Supervision,
-    ) -> None:
+    async def _explain(self, ending: model.ExitFacts, said: model.RunReports, answer: model.Step) -> None:
         """Keep with the run why its end led to the state after it."""
+        if (meant := answer.exit_meaning) is None:
+            return
         silence = None if self._past is None or self._past.run_id != ending.run_id else self._past.silence()
-        explanation = explain_end(ending, meant, before.said, after, self.account.policy, silence)
+        explanation = explain_end(ending, meant, said, answer.supervision, self.account.policy, silence)
         directory = self.account.files.runs / ending.run_id
         await asyncio.to_thread(save_explanation, directory, ending.at, explanation)
 
@@ -570,10 +532,10 @@ class Regent:
         reported_usd = self.account.supervision.tally.cost_usd  # the next start begins a new tally
         if self.account.configuration.ralph.trust_output:
             reported_usd = len(self.account.supervision.said.answered)
-            await live.output.count(COUNTED_AT_END_BYTES)
+            await live.output.count(live_run.COUNTED_AT_END_BYTES)
             self._post_cost(live, ending.at)
         await self._inbox.put(_Envelope(events.RunEnded(ending)))
-        await live.output.count(COUNTED_AT_END_BYTES)
+        await live.output.count(live_run.COUNTED_AT_END_BYTES)
         if not reported_usd:
             async with self._alone:  # the history has one writer at a time
                 await self.account.records.enter_seen(record.run_id, ending.at, live.output.seen or {})
@@ -660,9 +622,19 @@ class Regent:
         self._timers.cancel()
         self.gate.let_go()
         if self._held is not None:
-            self._held.answer(
-                errors.ShuttingDown("ralphd is shutting down; the next one continues with the verdict")
-            )
+            what = "ralphd is shutting down; the next one continues with the verdict"
+            self._held.answer(errors.ShuttingDown(what))
         for task in tuple(self._tasks):
             task.cancel()
         self.holds.let_go()
+
+
+def _shown(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "kind": verdict.kind.value,
+        "why": verdict.why,
+        "commits": list(verdict.commits),
+        "reverted": list(verdict.reverted),
+        "task": reports.task_data(verdict.task),
+        "tail": verdict.tail,
+    }

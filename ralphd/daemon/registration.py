@@ -6,7 +6,7 @@ Faults are raised to the person who registers or starts a ralph, not found at ni
 import asyncio
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,11 +35,9 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
     if not (regent.enabled and regent.rollback_on_test_failure):
         return []
     if not regent.test_command.strip():
-        raise ConfigFaults(
-            "rollback_on_test_failure is set, but test_command is not",
-            why="without tests, ralphd cannot know which commits to revert",
-            mend='[regent] test_command = "make test" in ralph.toml, or rollback_on_test_failure = false',
-        )
+        why = "without tests, ralphd cannot know which commits to revert"
+        mend = '[regent] test_command = "make test" in ralph.toml, or rollback_on_test_failure = false'
+        raise ConfigFaults("rollback_on_test_failure is set, but test_command is not", why=why, mend=mend)
     if Repository.find(directory) is None:
         return ["the guard is off: this is not a git repository"]
     lacks = [f"the guard cannot do everything here: {line}" for line in unsupported(directory)]
@@ -94,11 +92,9 @@ async def checked(registration: Registration, known: Mapping[str, Path], service
         async with asyncio.timeout(CHECK_S):
             return await asyncio.wrap_future(result)
     except TimeoutError as error:
-        raise DirectoryUnusable(
-            f"{registration.directory} does not answer",
-            why=f"checking it takes longer than {CHECK_S:g} s: its file system may hang",
-            mend=f"ls {registration.directory}  (mount it again if this hangs too)",
-        ) from error
+        why = f"checking it takes longer than {CHECK_S:g} s: its file system may hang"
+        mend = f"ls {registration.directory}  (mount it again if this hangs too)"
+        raise DirectoryUnusable(f"{registration.directory} does not answer", why=why, mend=mend) from error
 
 
 def candidate(registration: Registration, known: Mapping[str, Path], services: "Services") -> Candidate:
@@ -129,17 +125,13 @@ def _usable(directory: Path, state_directory: Path) -> Path:
     if not real.is_dir():
         raise DirectoryUnusable(f"{directory} is not a directory", mend=f"name its directory: {real.parent}")
     if not os.access(real, os.W_OK | os.X_OK):
-        raise DirectoryUnusable(
-            f"{directory} is not writable for uid {os.geteuid()}",
-            why="a ralph works in it, and ralphd keeps .ralph/ there",
-            mend=f"chmod u+wx {directory}, or run ralphd as its owner",
-        )
+        why = "a ralph works in it, and ralphd keeps .ralph/ there"
+        mend = f"chmod u+wx {directory}, or run ralphd as its owner"
+        raise DirectoryUnusable(f"{directory} is not writable for uid {os.geteuid()}", why=why, mend=mend)
     if state_directory.resolve().is_relative_to(real):
-        raise DirectoryUnusable(
-            f"{directory} holds ralphd's own state ({state_directory})",
-            why="an agent could delete it there",
-            mend="choose a directory below it, or set RALPHD_STATE_DIR to another place",
-        )
+        what = f"{directory} holds ralphd's own state ({state_directory})"
+        mend = "choose a directory below it, or set RALPHD_STATE_DIR to another place"
+        raise DirectoryUnusable(what, why="an agent could delete it there", mend=mend)
     mirror = Mirror(real)
     if mirror.exists():
         mirror.refuse_newer()
@@ -149,30 +141,24 @@ def _usable(directory: Path, state_directory: Path) -> Path:
 def _name(given: str | None, configured: str, directory: Path, known: Mapping[str, Path]) -> str:
     mine = next((name for name, path in known.items() if path == directory), None)
     if given is None:
-        return mine or _free(fit_name(configured or directory.name), known)
+        return mine or free_name(fit_name(configured or directory.name), known.__contains__)
     if not wire.is_name(given):
-        raise BadName(
-            f"{given[:80]!r} is not a name for a ralph",
-            why="lower-case letters, digits, '.', '_' and '-', 63 at most, a letter or digit first",
-            mend=f"--name {fit_name(given)}",
-        )
+        why = "lower-case letters, digits, '.', '_' and '-', 63 at most, a letter or digit first"
+        raise BadName(f"{given[:80]!r} is not a name for a ralph", why=why, mend=f"--name {fit_name(given)}")
     if given in known and known[given] != directory:
-        raise NameTaken(
-            f"the name {given} belongs to the ralph in {known[given]}",
-            mend=f"--name {_free(given, known)}, or ralphctl rm {given}",
-        )
+        mend = f"--name {free_name(given, known.__contains__)}, or ralphctl rm {given}"
+        raise NameTaken(f"the name {given} belongs to the ralph in {known[given]}", mend=mend)
     if mine is not None and mine != given:
-        raise DirectoryBusy(
-            f"{directory} is the directory of the ralph {mine}",
-            why="one ralph works in a directory",
-            mend=f"ralphctl start {mine}, or ralphctl rm {mine}",
-        )
+        why = "one ralph works in a directory"
+        mend = f"ralphctl start {mine}, or ralphctl rm {mine}"
+        raise DirectoryBusy(f"{directory} is the directory of the ralph {mine}", why=why, mend=mend)
     return given
 
 
-def _free(name: str, known: Mapping[str, Path]) -> str:
+def free_name(name: str, is_taken: Callable[[str], bool]) -> str:
+    """Return ``name``, with a number if it is taken."""
     free, number = name, 1
-    while free in known:
+    while is_taken(free):
         number += 1
         free = f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(number))]}-{number}"
     return free

@@ -22,7 +22,6 @@ from ralphd.errors import RalphdError
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
     from ralphd.daemon.regent import Regent
-    from ralphd.daemon.services import EventPublisher
     from ralphd.store.state import Definition
 
 
@@ -78,8 +77,7 @@ class _Read:
 class DriftWatch:
     """Keeps ``account.drift`` of every ralph up to date. Used by one task only."""
 
-    def __init__(self, news: "EventPublisher") -> None:
-        self._news = news
+    def __init__(self) -> None:
         self._known: dict[str, _Read] = {}
 
     async def look(self, regents: Iterable["Regent"]) -> None:
@@ -121,14 +119,8 @@ class DriftWatch:
         if fault := read.drift[0].get("fault"):
             message = f"was changed, and nothing changes until it is right: {fault}"
             do = "ralphctl config check"
-        await self._news.tell(
-            "config.drifted",
-            {"message": f"the configuration of {name} {message}", "drift": list(read.drift), "do": do},
-            ralph=name,
-            run_id=account.facts.run_id,
-            key=f"{name}/config.drifted/{digest}",
-            destinations=account.configuration.destinations(),
-        )
+        data = {"message": f"the configuration of {name} {message}", "drift": list(read.drift), "do": do}
+        await account.publish("config.drifted", data, key=digest)
 
 
 def signature(places: Iterable[Path]) -> Signature:

@@ -37,16 +37,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class EventPublisher:
-    """Stores an event with its deliveries, then gives it to listeners.
+    """Stores an event with its deliveries, then gives it to listeners; ``nudge`` starts the deliveries.
 
     ``always`` are the webhooks of the user's file, ``added`` those added over the API, besides those that a
     ralph is pinned to; ``told`` counts the events by type since the daemon's start.
     """
 
-    _events: EventStore
-    _hub: Hub
+    events: EventStore
+    hub: Hub
     _clock: Clock
-    _nudge: Callable[[], None] = lambda: None
+    nudge: Callable[[], None] = lambda: None
     always: tuple[Destination, ...] = ()
     added: tuple[Destination, ...] = ()
     on_desktop: bool = False
@@ -67,15 +67,15 @@ class EventPublisher:
         moment = self._clock.now() if at is None else at
         every = (*self.added, *self.always, *destinations)
         deliver_to = wanted(every, kind, data, is_titled=bool(EVENTS[kind][0]))
-        event = await self._events.append(
+        event = await self.events.append(
             kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
         )
         if event is None:
             return False
         self.told[kind] += 1
-        self._hub.publish(event)
+        self.hub.publish(event)
         if deliver_to:
-            self._nudge()
+            self.nudge()
         return True
 
 
@@ -273,8 +273,7 @@ class Timers:
     """One timer for the end of a wait, by the wall clock, and one for that of a grace."""
 
     def __init__(self, services: Services, post: Callable[[Event], None]) -> None:
-        self._services = services
-        self._post = post
+        self._services, self._post = services, post
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     def wake_at(self, at: Moment) -> None:

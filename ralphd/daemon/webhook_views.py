@@ -167,9 +167,8 @@ def checked(asked: Destination, *, may_be_private: bool) -> Destination:
     if asked.secret_file and asked.secret_env:
         raise UsageError("--secret-file and --secret-env exclude each other", mend="use one of them")
     _refuse_private(url, is_asked=asked.allow_private, is_allowed=may_be_private)
-    return replace(
-        asked, url=url, on=on, secret_file=asked.secret_file or None, secret_env=asked.secret_env or None
-    )
+    file, variable = asked.secret_file or None, asked.secret_env or None
+    return replace(asked, url=url, on=on, secret_file=file, secret_env=variable)
 
 
 def _refuse_private(url: str, *, is_asked: bool, is_allowed: bool) -> None:

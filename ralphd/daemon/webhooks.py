@@ -5,7 +5,7 @@ import logging
 import secrets
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ralphd.daemon.regent import Regent
     from ralphd.daemon.services import Services, UserConfiguration
     from ralphd.notify.client import WebhookClient
-    from ralphd.store.events import EventStore
 
 logger = logging.getLogger(__name__)
 
@@ -41,13 +40,12 @@ class DaemonsWebhooks:
     """All webhooks of a daemon. Used on the event loop only; changes do not overlap."""
 
     _services: "Services"
-    _events: "EventStore"
     _users: "UserConfiguration"
     _roster: "Roster"
     _courier: "WebhookClient"
-    _nudge: Callable[[], None]
 
     def __post_init__(self) -> None:
+        self._events = self._services.news.events
         self._file = WebhooksFile(self._services.state_directory)
         self._stored = Webhooks()
         self._newer: NewerState | None = None
@@ -147,10 +145,8 @@ class DaemonsWebhooks:
             if id not in self._stored.added:
                 file = (hook.place or "").rpartition(":")[0]
                 again = f"ralphctl reload {hook.ralphs[0]}" if hook.ralphs else "ralphctl regent reload"
-                raise WebhookConflict(
-                    f"{hook.destination.label} is not removed: it is configured in {hook.place}",
-                    mend=f"delete this [[webhooks]] entry from {file}, then {again}",
-                )
+                what = f"{hook.destination.label} is not removed: it is configured in {hook.place}"
+                raise WebhookConflict(what, mend=f"delete this [[webhooks]] entry from {file}, then {again}")
             await self._save(self._stored.without(id))
             await asyncio.to_thread(self._file.forget_secret, id)
         if id not in self._every():  # no file names it as well
@@ -176,7 +172,7 @@ class DaemonsWebhooks:
                 if id in self._stored.gone:
                     await self._save(self._stored.without_gone(id))
             await self._events.hasten(id)
-            self._nudge()
+            self._services.news.nudge()
         return webhook_views.view_of_test(to, answer, took_s=took_s, is_back=why is None and was_gone)
 
     async def deliveries(self, id: str | None, limit: int) -> list[View]:
@@ -205,7 +201,7 @@ class DaemonsWebhooks:
         again = await self._events.replay(delivery_id)
         if again is None:
             raise missing
-        self._nudge()
+        self._services.news.nudge()
         return webhook_views.delivery_view(again, to)
 
     def _every(self) -> dict[str, Hook]:
@@ -249,9 +245,8 @@ class DaemonsWebhooks:
             except OSError as fault:
                 why = f"it cannot be written: {fault.strerror or fault}"
                 self._services.trouble(WEBHOOKS_FILE, why)
-                raise DaemonBusy(
-                    f"{WEBHOOKS_FILE} was not changed", why=why, mend="ralphctl doctor"
-                ) from fault
+                mend = "ralphctl doctor"
+                raise DaemonBusy(f"{WEBHOOKS_FILE} was not changed", why=why, mend=mend) from fault
             self._services.trouble(WEBHOOKS_FILE, None)
         self._stored = changed
         self._services.news.added = self._added()
@@ -265,13 +260,11 @@ class DaemonsWebhooks:
             return
         known = self._every().get(new.id)
         if known is not None and known.ralphs is None:
-            raise WebhookConflict(
-                f"this URL is already configured in {known.place}", mend="change the webhook in that file"
-            )
+            mend = "change the webhook in that file"
+            raise WebhookConflict(f"this URL is already configured in {known.place}", mend=mend)
         if len(self._stored.added) >= MOST_WEBHOOKS:
-            raise WebhookConflict(
-                f"there are {MOST_WEBHOOKS} webhooks already", mend="ralphctl webhooks remove NAME"
-            )
+            mend = "ralphctl webhooks remove NAME"
+            raise WebhookConflict(f"there are {MOST_WEBHOOKS} webhooks already", mend=mend)
 
     async def _with_secret(self, new: Destination, before: Added | None) -> tuple[Added, bool]:
         """Return the webhook with its secret, and whether a secret was generated now.

@@ -19,7 +19,7 @@ from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.reports import Report
 from ralphd.core.time import rfc3339
-from ralphd.daemon.measures import Measures
+from ralphd.daemon.metrics import Sample, metrics_text
 from ralphd.daemon.registration import Registration
 from ralphd.errors import AlreadyRunning, ConfigFaults, NotUndone, StaleReport, UnknownRalph
 from ralphd.notify.hub import Hub
@@ -79,7 +79,7 @@ class MemoryHost:
         self.ready = True
         self.asked: list[tuple[object, ...]] = []
         self.reloaded: tuple[Difference, ...] | ConfigFaults = ()
-        self.measured: Measures | None = None
+        self.measured: list[Sample] = []
         self.inbox = Inbox()
         self.callers = MemoryCallers()
         self.accounts: list[dict[str, Any]] = []
@@ -142,9 +142,8 @@ class MemoryHost:
         self.asked.append(("reload",))
         return self.reloaded
 
-    def measures(self) -> Measures:
-        assert self.measured is not None
-        return self.measured
+    def metrics(self) -> bytes:
+        return metrics_text(self.measured)
 
     async def forget(self, name: str) -> None:
         self._told("forget", name)

@@ -151,7 +151,7 @@ def test_closing_removes_our_own_file_and_no_other(tmp_path: Path) -> None:
 
 
 async def test_a_socket_whose_file_is_gone_is_made_anew_and_open_connections_go_on(api: Whole) -> None:
-    keeping = asyncio.create_task(api.served.server.keep_reachable(every_s=0.01))
+    keeping = asyncio.create_task(api.served.server.keep_reachable(lambda problem: None, every_s=0.01))
     assert (await api.client.get("/v1/ready")).status_code == 200  # its connection stays open
 
     for _ in range(2):
@@ -169,7 +169,7 @@ async def test_a_socket_that_cannot_be_made_anew_yet_is_made_once_it_can(tmp_pat
     problems: list[str | None] = []
     async with serve_host(tmp_path) as api:
         path = api.served.path
-        work = api.served.server.keep_reachable(every_s=0.01, report=problems.append)
+        work = api.served.server.keep_reachable(problems.append, every_s=0.01)
         keeping = asyncio.create_task(work)
         path.unlink()
         path.mkdir()

@@ -19,7 +19,6 @@ from ralphd.daemon.services import EventPublisher, Services
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
-from ralphd.store.history import History
 from ralphd.store.state import Definition, RalphFiles, RegentState
 from tests.daemon.ralph.test_live_run import NOON, HeldClock
 
@@ -35,9 +34,7 @@ async def a_regent(place: Path) -> tuple[Regent, EventStore]:
     )
     definition = Definition("demo", place, ("true",), Configuration().pinned(), 0.0)
     files = RalphFiles(place / "ralphs" / "demo")
-    account = RalphRecord(
-        files, definition, RegentState(Supervision()), History(files.history_file), services
-    )
+    account = RalphRecord(files, definition, RegentState(Supervision()), services)
     return Regent(account, services), events
 
 

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
-from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -17,7 +16,6 @@ from ralphd.daemon import registration
 from ralphd.daemon.host import Host
 from ralphd.daemon.registration import notes_on_gate
 from ralphd.errors import ConfigFaults
-from ralphd.notify.hub import Hub
 from tests.api.serving import serve
 from tests.daemon.test_regent_view import a_regent
 from tests.git.work_tree import WorkTree
@@ -72,7 +70,7 @@ async def test_a_directory_that_hangs_is_refused_while_the_daemon_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     regent, events = await a_regent(tmp_path)
-    host = Host(regent._services, events, Hub(), courier=cast("Any", None), sender=cast("Any", Mock()))
+    host = Host(regent._services, cast("Any", None))
     host.ready = True
     hanging, other = tmp_path / "hanging", tmp_path / "other"
     hanging.mkdir()

@@ -20,7 +20,6 @@ from ralphd.daemon.services import EventPublisher, Services
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
-from ralphd.store.history import History
 from ralphd.store.state import Definition, RalphFiles, RegentState
 
 RUNNING = Supervision(Goal.RUNNING, Running(RunId("r000001-3fa9c1d2")))
@@ -72,9 +71,9 @@ async def scene(
     pinned = config.load(place, environ={"HOME": str(home)})
     definition = Definition("demo", place, command, pinned.pinned(), 0.0)
     record = RegentState(supervision or Supervision())
-    account = RalphRecord(files, definition, record, History(files.history_file), services)
+    account = RalphRecord(files, definition, record, services)
     try:
-        yield Scene(place, services, events, Regent(account, services), DriftWatch(services.news))
+        yield Scene(place, services, events, Regent(account, services), DriftWatch())
     finally:
         await events.close()
 
@@ -111,7 +110,7 @@ async def test_the_next_daemon_shows_it_and_does_not_tell_it_again(tmp_path: Pat
     async with scene(tmp_path) as one:
         one.write("[regent]\nmax_retries = 5\n")
         await one.look()
-        one.account.drift, one.watch = (), DriftWatch(one.services.news)
+        one.account.drift, one.watch = (), DriftWatch()
 
         assert len(await one.look()) == 1
         assert len(await one.told()) == 1

@@ -89,7 +89,7 @@ async def desk(
     )
     users = UserConfiguration(services)
     users.present = replace(Configuration(), notify=notify)
-    webhooks = DaemonsWebhooks(services, events, users, Roster(state / "ralphs"), carries, sender.nudge)
+    webhooks = DaemonsWebhooks(services, users, Roster(state / "ralphs"), carries)
     await webhooks.read()
     running = asyncio.create_task(sender.run())
     try:

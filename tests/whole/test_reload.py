@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.test_metrics import judged, value
+from tests.daemon.test_metrics import judged, value
 from tests.helpers import wait_for
 from tests.players import player
 from tests.whole.harness import Daemon, View

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
-from ralphd.api import schemas
+from ralphd.api import bodies, schemas
 from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.errors import ConfigFaults, DaemonBusy, ShuttingDown
 
@@ -14,7 +14,7 @@ router = routes("", "daemon")
 
 
 @router.get("/v1/status", responses=schemas.answers(schemas.StatusView))
-async def show_status(host: TheHost, query: Annotated[schemas.ViewQuery, Query()]) -> Response:
+async def show_status(host: TheHost, query: Annotated[bodies.ViewQuery, Query()]) -> Response:
     """The daemon and every ralph."""
     return json_bytes(await host.status_bytes(resources=query.resources))
 
@@ -32,14 +32,13 @@ async def show_ready(host: TheHost) -> Response:
     if host.stopping.is_set():
         raise ShuttingDown("the daemon is on its way out", mend="ralphctl regent start")
     if not host.ready:
-        raise DaemonBusy(
-            "the daemon is not ready yet", why="it reads its state and adopts runs", mend="ask again"
-        )
+        why = "it reads its state and adopts runs"
+        raise DaemonBusy("the daemon is not ready yet", why=why, mend="ask again")
     return json_bytes(b'{"ready":true}')
 
 
 @router.post("/v1/reload", responses=schemas.answers(schemas.ReloadedView))
-async def reload_daemon(host: TheHost, nothing: schemas.NoFields | None = None) -> Response:
+async def reload_daemon(host: TheHost, nothing: bodies.NoFields | None = None) -> Response:
     """Read the user's own configuration file again, and say what has changed.
 
     Its webhooks and `logs.total_bytes` hold at once; what it says about ralphs, for each when that is
@@ -53,7 +52,7 @@ async def reload_daemon(host: TheHost, nothing: schemas.NoFields | None = None) 
 
 
 @router.post("/v1/shutdown", status_code=202, responses=schemas.answers(schemas.DaemonView, 202))
-async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -> Response:
+async def shut_down(host: TheHost, how: bodies.ShutdownRequest | None = None) -> Response:
     """End the daemon. Answers at once; the process whose pid is in the reply ends after."""
     view = json.dumps(host.daemon_view()).encode()
     await host.shutdown(how.runs if how else "finish")
@@ -63,6 +62,4 @@ async def shut_down(host: TheHost, how: schemas.ShutdownRequest | None = None) -
 @router.get("/metrics", responses={200: schemas.METRICS}, response_class=Response)
 async def show_metrics(host: TheHost) -> Response:
     """The daemon and every ralph as Prometheus metrics. Reads no ralph's files, so it may be asked often."""
-    from ralphd.api.metrics import metrics_text
-
-    return Response(metrics_text(host.measures()), media_type=METRICS_TYPE)
+    return Response(host.metrics(), media_type=METRICS_TYPE)

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from fastapi import Header, Query, Request, Response
 
+from ralphd.api.bodies import EventsQuery
 from ralphd.api.context import TheHost, routes, stream_reply
-from ralphd.api.schemas import EVENTS, EventsQuery
+from ralphd.api.schemas import EVENTS
 from ralphd.api.streams import StreamReply
 from ralphd.core.delivery import StoredEvent
 from ralphd.errors import UsageError
@@ -43,10 +44,8 @@ async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | Non
     """Return the id after which the stream begins. Raises UsageError for one that we never sent."""
     if last_event_id is not None:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
-            raise UsageError(
-                f"not an event's id: {last_event_id[:80]!r}",
-                mend="send the id of the last event that was received",
-            )
+            mend = "send the id of the last event that was received"
+            raise UsageError(f"not an event's id: {last_event_id[:80]!r}", mend=mend)
         return int(last_event_id)
     if query.since is not None:
         return query.since
@@ -63,10 +62,8 @@ class Feed:
     """
 
     def __init__(self, store: EventStore, hub: Hub, stopping: asyncio.Event, after: int) -> None:
-        self._store = store
-        self._hub = hub
-        self._stopping = stopping
-        self._last = after
+        self._store, self._hub = store, hub
+        self._stopping, self._last = stopping, after
 
     async def kept(self) -> AsyncGenerator[bytes, None]:
         """Yield the stored events."""
@@ -77,12 +74,10 @@ class Feed:
         """Yield the stored events, then live ones, until the daemon stops or this listener falls behind."""
         yield f"retry: {RETRY_MS}\n\n".encode()
         async with self._hub.subscribe() as events:
-            async with contextlib.aclosing(self.kept()) as kept:
-                async for piece in kept:
-                    yield piece
-            async with contextlib.aclosing(self._coming(events)) as coming:
-                async for piece in coming:
-                    yield piece
+            for pieces in (self.kept(), self._coming(events)):
+                async with contextlib.aclosing(pieces):
+                    async for piece in pieces:
+                        yield piece
 
     async def _coming(self, events: Subscription) -> AsyncGenerator[bytes, None]:
         # The read is a task that outlives a ping: a timeout around it would cancel it every 15 s.
@@ -96,9 +91,12 @@ class Feed:
                     if event is None:
                         return
                     coming = asyncio.ensure_future(anext(events, None))
-                    async with contextlib.aclosing(self._up_to(event)) as pieces:
-                        async for piece in pieces:
-                            yield piece
+                    if event.id > self._last + 1:
+                        async with contextlib.aclosing(self.kept()) as kept:
+                            async for piece in kept:
+                                yield piece
+                    if event.id > self._last:
+                        yield self._encoded([event])
                 elif stopping.done():
                     return
                 else:
@@ -106,14 +104,6 @@ class Feed:
         finally:
             coming.cancel()
             stopping.cancel()
-
-    async def _up_to(self, event: StoredEvent) -> AsyncGenerator[bytes, None]:
-        if event.id > self._last + 1:
-            async with contextlib.aclosing(self.kept()) as kept:
-                async for piece in kept:
-                    yield piece
-        if event.id > self._last:
-            yield self._encoded([event])
 
     def _encoded(self, events: list[StoredEvent]) -> bytes:
         if events:

@@ -4,8 +4,9 @@ import json
 
 from fastapi import Response
 
+from ralphd.api.bodies import LandRequest, UndoLandingRequest
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import LandingView, LandRequest, QueuedView, UndoLandingRequest, answers
+from ralphd.api.schemas import LandingView, QueuedView, answers
 
 router = routes("/v1/landing", "landing")
 

@@ -10,8 +10,9 @@ from typing import Annotated, TypeAlias
 from fastapi import Query, Request, Response
 
 from ralphd.agents.streams import EventText
+from ralphd.api.bodies import LogsQuery, RalphName
 from ralphd.api.context import TheHost, routes, stream_reply
-from ralphd.api.schemas import LOG, LogsQuery, RalphName
+from ralphd.api.schemas import LOG
 from ralphd.api.streams import StreamReply
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
@@ -122,10 +123,8 @@ def _moment(key: str, text: str | None) -> Moment | None:
         moment = parse_rfc3339(text)
         rfc3339(moment)  # the log compares moments as text, so it has to have one
     except (ValueError, OverflowError):
-        raise UsageError(
-            f"{key} is not a moment: {text[:80]!r}",
-            mend=f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z",
-        ) from None
+        mend = f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z"
+        raise UsageError(f"{key} is not a moment: {text[:80]!r}", mend=mend) from None
     return moment
 
 

@@ -6,29 +6,10 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from ralphd.api import bodies, schemas
+from ralphd.api.bodies import NoFields, RalphName, RunsQuery, ViewQuery
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import (
-    ACCEPTED,
-    InboxView,
-    IterationsView,
-    NoFields,
-    RalphName,
-    RalphsView,
-    RalphView,
-    RegisterRequest,
-    ReloadedRalphView,
-    RunsQuery,
-    RunsView,
-    SendRequest,
-    StartRequest,
-    StopRequest,
-    UndoneView,
-    UndoRequest,
-    VerdictsView,
-    ViewQuery,
-    answers,
-    change_object,
-)
+from ralphd.api.schemas import ACCEPTED, answers
 from ralphd.core.loop import inbox
 from ralphd.core.supervision import events as requests
 from ralphd.daemon.registration import Registration
@@ -36,19 +17,19 @@ from ralphd.daemon.registration import Registration
 router = routes("/v1/ralphs", "ralphs")
 
 
-@router.post("", status_code=201, responses=answers(RalphView, 201))
-async def register_ralph(host: TheHost, asked: RegisterRequest) -> Response:
+@router.post("", status_code=201, responses=answers(schemas.RalphView, 201))
+async def register_ralph(host: TheHost, asked: bodies.RegisterRequest) -> Response:
     """Register a ralph and start it. A known one that is stopped is replaced; one that runs is a conflict."""
     return json_bytes(await host.register(Registration(**asked.model_dump())), 201)
 
 
-@router.get("", responses=answers(RalphsView))
+@router.get("", responses=answers(schemas.RalphsView))
 async def list_ralphs(host: TheHost) -> Response:
     """Every ralph that is known."""
     return json_bytes(b'{"ralphs":[' + b",".join(host.views()) + b"]}")
 
 
-@router.get("/{name}", responses=answers(RalphView))
+@router.get("/{name}", responses=answers(schemas.RalphView))
 async def show_ralph(host: TheHost, name: RalphName, query: Annotated[ViewQuery, Query()]) -> Response:
     """One ralph."""
     return json_bytes(await host.view_bytes(name, resources=query.resources))
@@ -62,14 +43,14 @@ async def forget_ralph(host: TheHost, name: RalphName) -> Response:
 
 
 @router.post("/{name}/start", status_code=202, responses=ACCEPTED)
-async def start_ralph(host: TheHost, name: RalphName, how: StartRequest | None = None) -> Response:
+async def start_ralph(host: TheHost, name: RalphName, how: bodies.StartRequest | None = None) -> Response:
     """Start a ralph that is known."""
-    how = how or StartRequest()
+    how = how or bodies.StartRequest()
     return json_bytes(await host.start(name, how.flags, resume=how.resume), 202)
 
 
 @router.post("/{name}/stop", status_code=202, responses=ACCEPTED)
-async def stop_ralph(host: TheHost, name: RalphName, how: StopRequest | None = None) -> Response:
+async def stop_ralph(host: TheHost, name: RalphName, how: bodies.StopRequest | None = None) -> Response:
     """Ask a ralph to stop. Answers at once; the event stream says when it has."""
     return json_bytes(await host.ask(name, requests.StopRequested, now=how.now if how else False), 202)
 
@@ -108,7 +89,7 @@ async def acknowledge(host: TheHost, name: RalphName, nothing: NoFields | None =
     return json_bytes(await host.acknowledge(name), 202)
 
 
-@router.post("/{name}/reload", status_code=202, responses=answers(ReloadedRalphView, 202))
+@router.post("/{name}/reload", status_code=202, responses=answers(schemas.ReloadedRalphView, 202))
 async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None = None) -> Response:
     """Pin a ralph to what its files say now, with the flags and the environment of its start.
 
@@ -116,17 +97,17 @@ async def reload_ralph(host: TheHost, name: RalphName, nothing: NoFields | None 
     changes. ``when`` is ``now`` where no run lives, else ``next_run``.
     """
     view, changes, when = await host.reload_ralph(name)
-    told = json.dumps([change_object(each) for each in changes]).encode()
+    told = json.dumps([schemas.change_object(each) for each in changes]).encode()
     return json_bytes(b'{"ralph": %s, "changes": %s, "when": "%s"}' % (view, told, when.encode()), 202)
 
 
-@router.get("/{name}/runs", responses=answers(RunsView))
+@router.get("/{name}/runs", responses=answers(schemas.RunsView))
 async def list_runs(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """The ralph's runs, newest first."""
     return json_bytes(json.dumps({"runs": await host.past(name, "runs", query.limit)}).encode())
 
 
-@router.get("/{name}/iterations", responses=answers(IterationsView))
+@router.get("/{name}/iterations", responses=answers(schemas.IterationsView))
 async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """The iterations that its runs have reported, newest first, each with its attempts, oldest first.
 
@@ -135,7 +116,7 @@ async def list_iterations(host: TheHost, name: RalphName, query: Annotated[RunsQ
     return json_bytes(json.dumps({"iterations": await host.past(name, "iterations", query.limit)}).encode())
 
 
-@router.get("/{name}/verdicts", responses=answers(VerdictsView))
+@router.get("/{name}/verdicts", responses=answers(schemas.VerdictsView))
 async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQuery, Query()]) -> Response:
     """What was said of the commits of its iterations, newest first.
 
@@ -147,26 +128,26 @@ async def list_verdicts(host: TheHost, name: RalphName, query: Annotated[RunsQue
     return json_bytes(json.dumps({"verdicts": judged, "repairs": repaired}).encode())
 
 
-@router.post("/{name}/tasks", status_code=201, responses=answers(InboxView, 201))
-async def add_task(host: TheHost, name: RalphName, asked: SendRequest) -> Response:
+@router.post("/{name}/tasks", status_code=201, responses=answers(schemas.InboxView, 201))
+async def add_task(host: TheHost, name: RalphName, asked: bodies.SendRequest) -> Response:
     """Add a task for the built-in loop, which does it in its next iteration. The task list is not changed."""
     return json_bytes(await host.send(name, partial(inbox.with_task, text=asked.text)), 201)
 
 
-@router.delete("/{name}/tasks/{id}", responses=answers(InboxView))
+@router.delete("/{name}/tasks/{id}", responses=answers(schemas.InboxView))
 async def remove_task(host: TheHost, name: RalphName, id: str) -> Response:
     """Remove an added task, or a pending note by its number. An attempt in progress continues."""
     return json_bytes(await host.send(name, partial(inbox.without, id=id)))
 
 
-@router.post("/{name}/notes", status_code=201, responses=answers(InboxView, 201))
-async def add_note(host: TheHost, name: RalphName, asked: SendRequest) -> Response:
+@router.post("/{name}/notes", status_code=201, responses=answers(schemas.InboxView, 201))
+async def add_note(host: TheHost, name: RalphName, asked: bodies.SendRequest) -> Response:
     """Add a note to the prompt of the built-in loop's next attempt. No later prompt has it."""
     return json_bytes(await host.send(name, partial(inbox.with_note, text=asked.text)), 201)
 
 
-@router.post("/{name}/undo", responses=answers(UndoneView))
-async def undo(host: TheHost, name: RalphName, which: UndoRequest | None = None) -> Response:
+@router.post("/{name}/undo", responses=answers(schemas.UndoneView))
+async def undo(host: TheHost, name: RalphName, which: bodies.UndoRequest | None = None) -> Response:
     """Put back what the guard has reverted: by a commit each on top of HEAD, and nothing is pushed.
 
     With `repair` instead: move the branch back to where the iteration left it that had lost commits.
@@ -174,5 +155,5 @@ async def undo(host: TheHost, name: RalphName, which: UndoRequest | None = None)
     Refused (409) while a run lives or tests run (`wrong-state`), and where there is nothing to put back or
     git cannot do it (`not-undone`); then everything is as it was.
     """
-    which = which or UndoRequest()
+    which = which or bodies.UndoRequest()
     return json_bytes(json.dumps(await host.undo(name, which.iteration, which.repair)).encode())

@@ -6,10 +6,11 @@ from typing import Annotated
 
 from fastapi import Body, Request, Response
 
+from ralphd.api.bodies import RalphName
 from ralphd.api.context import TheHost, json_bytes, routes
 from ralphd.api.door import check_reporter
 from ralphd.api.report_models import ReportBody, in_core
-from ralphd.api.schemas import ExplanationView, RalphName, ReportAnswerView, answers
+from ralphd.api.schemas import ExplanationView, ReportAnswerView, answers
 from ralphd.core.supervision.model import RunId
 
 router = routes("/v1/ralphs", "reports")

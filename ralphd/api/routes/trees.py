@@ -5,44 +5,36 @@ from typing import Annotated
 
 from fastapi import Query, Response
 
+from ralphd.api import bodies, schemas
+from ralphd.api.bodies import KeepQuery, RalphName
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import (
-    KeepQuery,
-    RalphName,
-    RalphsView,
-    RemovedWorktreeView,
-    WorktreeRequest,
-    WorktreesView,
-    answers,
-)
+from ralphd.api.schemas import answers
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder
 
 router = routes("/v1/trees", "trees")
 
 
-@router.post("", status_code=201, responses=answers(RalphsView, 201))
-async def start_in_worktrees(host: TheHost, asked: WorktreeRequest) -> Response:
+@router.post("", status_code=201, responses=answers(schemas.RalphsView, 201))
+async def start_in_worktrees(host: TheHost, asked: bodies.WorktreeRequest) -> Response:
     """Make worktrees, and register and start a ralph in each.
 
     What is refused leaves no worktree behind, except when `[ralph] setup` fails in one. The reply comes when
     the setup has ended.
     """
-    given = asked.model_dump()
-    branch, start, tasks = given.pop("branch"), given.pop("from_ref"), tuple(given.pop("tasks"))
-    count = given.pop("count")
-    order = WorktreeOrder(Registration(**given), asked.name, branch, start, tasks, count)
+    registration = Registration(**asked.model_dump(include={*bodies.RegisterRequest.model_fields}))
+    order = WorktreeOrder(registration, asked.branch, asked.from_ref, tuple(asked.tasks), asked.count)
     views = await host.start_in_worktrees(order)
     return json_bytes(b'{"ralphs":[' + b",".join(views) + b"]}", 201)
 
 
-@router.get("", responses=answers(WorktreesView))
+@router.get("", responses=answers(schemas.WorktreesView))
 async def list_worktrees(host: TheHost) -> Response:
     """Every worktree of ralphd, with its size and what it has that its target has not."""
     return json_bytes(json.dumps({"trees": await host.trees.listed()}).encode())
 
 
-@router.delete("/{name}", responses=answers(RemovedWorktreeView))
+@router.delete("/{name}", responses=answers(schemas.RemovedWorktreeView))
 async def remove_worktree(host: TheHost, name: RalphName, query: Annotated[KeepQuery, Query()]) -> Response:
     """Remove a worktree, and forget its ralph.
 

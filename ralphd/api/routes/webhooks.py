@@ -5,19 +5,10 @@ from typing import Annotated
 
 from fastapi import Path, Query, Response
 
+from ralphd.api import bodies, schemas
+from ralphd.api.bodies import MAX_EVENT_ID, NoFields, RunsQuery
 from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import (
-    MAX_EVENT_ID,
-    AddedView,
-    DeliveriesView,
-    DeliveryView,
-    NoFields,
-    RunsQuery,
-    TestedView,
-    WebhookRequest,
-    WebhooksView,
-    answers,
-)
+from ralphd.api.schemas import answers
 from ralphd.core.delivery import Destination, Format
 
 router = routes("/v1", "webhooks")
@@ -25,7 +16,7 @@ WebhookId = Annotated[str, Path(description="The webhook's id or name.", max_len
 DeliveryId = Annotated[int, Path(description="The delivery's id.", ge=0, le=MAX_EVENT_ID)]
 
 
-@router.get("/webhooks", responses=answers(WebhooksView))
+@router.get("/webhooks", responses=answers(schemas.WebhooksView))
 async def list_webhooks(host: TheHost) -> Response:
     """List the webhooks of the user's file, of the ralphs' files, and those added by command.
 
@@ -34,8 +25,8 @@ async def list_webhooks(host: TheHost) -> Response:
     return _json({"webhooks": await host.webhooks.views()})
 
 
-@router.post("/webhooks", status_code=201, responses=answers(AddedView, 201))
-async def add_webhook(host: TheHost, asked: WebhookRequest) -> Response:
+@router.post("/webhooks", status_code=201, responses=answers(schemas.AddedView, 201))
+async def add_webhook(host: TheHost, asked: bodies.WebhookRequest) -> Response:
     """Add a webhook, or replace the one with the same URL, which is enabled again if it had answered 410.
 
     For `json`, a secret is generated if the request names none. The view names its file (0600).
@@ -51,7 +42,7 @@ async def remove_webhook(host: TheHost, id: WebhookId) -> Response:
     return Response(status_code=204)
 
 
-@router.post("/webhooks/{id}/test", responses=answers(TestedView))
+@router.post("/webhooks/{id}/test", responses=answers(schemas.TestedView))
 async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = None) -> Response:
     """Send a test now, and return the result within 10 seconds.
 
@@ -60,19 +51,19 @@ async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = 
     return _json(await host.webhooks.test(id))
 
 
-@router.get("/webhooks/{id}/deliveries", responses=answers(DeliveriesView))
+@router.get("/webhooks/{id}/deliveries", responses=answers(schemas.DeliveriesView))
 async def list_deliveries_to(host: TheHost, id: WebhookId, query: Annotated[RunsQuery, Query()]) -> Response:
     """List the deliveries to a webhook, newest first."""
     return _json({"deliveries": await host.webhooks.deliveries(id, query.limit)})
 
 
-@router.get("/deliveries", responses=answers(DeliveriesView))
+@router.get("/deliveries", responses=answers(schemas.DeliveriesView))
 async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -> Response:
     """List the deliveries to all webhooks, also removed ones, newest first."""
     return _json({"deliveries": await host.webhooks.deliveries(None, query.limit)})
 
 
-@router.post("/deliveries/{id}/replay", status_code=202, responses=answers(DeliveryView, 202))
+@router.post("/deliveries/{id}/replay", status_code=202, responses=answers(schemas.DeliveryView, 202))
 async def replay_delivery(host: TheHost, id: DeliveryId, nothing: NoFields | None = None) -> Response:
     """Send the message of a delivery again, under the same `webhook-id`; a pending one is sent now."""
     return _json(await host.webhooks.replay(id), 202)

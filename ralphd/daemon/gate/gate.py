@@ -54,9 +54,7 @@ class Gate:
     def __init__(
         self, account: "RalphRecord", services: "Services", post: Callable[[events.Event], None]
     ) -> None:
-        self._account = account
-        self._services = services
-        self._post = post
+        self._account, self._services, self._post = account, services, post
         self._memory = GateMemory(account, services)
         self._git = GitEffects(account.definition.directory, account.files.load_environment)
         self._tests = GateTests(account, services)
@@ -64,11 +62,9 @@ class Gate:
         self._repair = PostRunRepair(account)
         self._history = HistoryRepair(account, services, self._memory)
         self.undoing = Undo(account, services, self._git, self._memory)
-        self._tests_baseline = False
-        self._passed_by = False
+        self._tests_baseline = self._passed_by = self._is_closed = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._is_closed = False
 
     # --- views ------------------------------------------------------------------------------------------
 
@@ -415,11 +411,10 @@ class Gate:
         if self._services.tied is not None:
             self._tests.cut()
         state, current = self._memory.state, self._account.supervision
+        is_awaited = isinstance(current.state, Starting) and current.goal is Goal.RUNNING
         if state.judging is not None:
             self._idle.clear()
-        elif state.test_run is not None and not (
-            isinstance(current.state, Starting) and current.goal is Goal.RUNNING
-        ):
+        elif state.test_run is not None and not is_awaited:
             await self._tests.end(state.test_run)
             await self._memory.save(replace(self._memory.state, test_run=None))
         return state.judging

@@ -135,12 +135,9 @@ class GitEffects:
         if not reverts:
             ref = self.refs_of(label)[1]
             why = f"{ref} is not there: it is kept of the last {revert.KEPT} iterations with a revert"
-            return verdict.Refused(
-                f"{why}; git log --grep 'This reverts' finds older ones, for git revert"
-            ), ()
-        commits = tuple(
-            verdict.JudgedCommit(each.commit, _subject(each.subject)) for each in reversed(reverts)
-        )
+            mend = "git log --grep 'This reverts' finds older ones, for git revert"
+            return verdict.Refused(f"{why}; {mend}"), ()
+        commits = tuple(verdict.JudgedCommit(by.commit, _subject(by.subject)) for by in reversed(reverts))
         return revert.undo(self.directory, [each.revert for each in reverts]), commits
 
     def by_hand(self, label: str) -> str:
@@ -214,13 +211,9 @@ class HistoryRepair:
         good, name = self._memory.state.good, self._account.definition.name
         if good is None or not self._account.policy.supervised:
             return None
-        result = await asyncio.to_thread(
-            reapply.restore_judged,
-            self._account.definition.directory,
-            good,
-            label=verdict.label_of(name, run_id, boundary_id),
-            pauses=self._account.configuration.git.rewritten == "pause",
-        )
+        directory, label = self._account.definition.directory, verdict.label_of(name, run_id, boundary_id)
+        pauses = self._account.configuration.git.rewritten == "pause"
+        result = await asyncio.to_thread(reapply.restore_judged, directory, good, label=label, pauses=pauses)
         self._is_lost = result is not None and result.action is not RewriteAction.REPAIR
         number = await asyncio.to_thread(self._account.records.repair_number, f"{boundary_id}/repair")
         if result is not None and result.action is RewriteAction.LEAVE:
@@ -281,14 +274,8 @@ class PostRunRepair:
             return None
         label = f"{self._account.definition.name}/{record.run_id}"
         mode = RepairMode(self._account.configuration.git.repair)
-        found = repair(
-            directory,
-            mode,
-            ended_at=record.ended_at,
-            began_at=record.started_at or 0.0,
-            label=label,
-            branch=branch,
-        )
+        began_at, ended_at = record.started_at or 0.0, record.ended_at
+        found = repair(directory, mode, ended_at=ended_at, began_at=began_at, label=label, branch=branch)
         told = () if found.told == self._told else found.told
         self._told = found.told
         return LeftBehind(record.ended_at, record.run_id, found.done, told) if found.done or told else None

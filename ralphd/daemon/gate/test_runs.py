@@ -34,9 +34,7 @@ TAIL_LINES: Final = 50
 TAIL_BYTES: Final = 16 << 10
 READ_BYTES: Final = 1 << 20
 CANNOT_RUN: Final = (126, 127)
-FROM_OUTSIDE: Final = frozenset(
-    {signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
-)
+FROM_OUTSIDE = frozenset({signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT})
 """Nobody's fault who wrote the tests; any other signal is a crash of what they test, and that is red."""
 
 
@@ -56,8 +54,7 @@ class GateTests:
     """Runs the tests of one ralph, or of a landing queue, one run at a time."""
 
     def __init__(self, account: "RunSource", services: "Services", *, home: Path | None = None) -> None:
-        self._account = account
-        self._services = services
+        self._account, self._services = account, services
         self._home = home or account.files.tests
         self._log = RalphLog(self._home)
         self._living: Run | None = None

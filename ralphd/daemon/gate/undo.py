@@ -55,17 +55,12 @@ def refuse_while_it_works(name: str, current: Supervision, *, is_busy: bool) -> 
     """Raise WrongState unless nothing runs that the branch could move under."""
     if isinstance(current.state, HAS_A_RUN):
         mend = f"ralphctl pause {name}    (waits for the end of its iteration; then undo, then resume)"
-        raise WrongState(
-            f"cannot undo while {name} is running",
-            why="an agent may be working on the files that would change",
-            mend=mend,
-        )
+        why = "an agent may be working on the files that would change"
+        raise WrongState(f"cannot undo while {name} is running", why=why, mend=mend)
     if is_busy or isinstance(current.state, Starting):
-        raise WrongState(
-            f"cannot undo while the tests of {name} run",
-            why="their result would not be about the changed files",
-            mend=f"ralphctl pause {name}    (or wait for their end)",
-        )
+        why = "their result would not be about the changed files"
+        mend = f"ralphctl pause {name}    (or wait for their end)"
+        raise WrongState(f"cannot undo while the tests of {name} run", why=why, mend=mend)
 
 
 class Undo:
@@ -74,10 +69,8 @@ class Undo:
     def __init__(
         self, account: "RalphRecord", services: "Services", hands: "GitEffects", memory: "GateMemory"
     ) -> None:
-        self._account = account
-        self._services = services
-        self._hands = hands
-        self._memory = memory
+        self._account, self._services = account, services
+        self._hands, self._memory = hands, memory
 
     async def undo(self, iteration: int | None, repair: int | None) -> UndoResult:
         """Put back what was reverted of an iteration, else what was reverted last; or undo a repair.

@@ -52,9 +52,7 @@ class Announcer:
     """Publishes what was decided, each thing once: history, then events, then the Regent's line."""
 
     def __init__(self, files: RalphFiles, records: "Journal", services: "Services") -> None:
-        self._files = files
-        self._records = records
-        self._services = services
+        self._files, self._records, self._services = files, records, services
         self._untold = False
 
     def introduce(self) -> None:
@@ -63,10 +61,8 @@ class Announcer:
 
     async def registered(self, whom: Audience) -> None:
         self._untold = False
-        data = {"directory": str(whom.definition.directory)}
-        await self._services.news.tell(
-            "ralph.registered", whom.caused(data), ralph=whom.name, destinations=whom.destinations
-        )
+        data, tell = {"directory": str(whom.definition.directory)}, self._services.news.tell
+        await tell("ralph.registered", whom.caused(data), ralph=whom.name, destinations=whom.destinations)
 
     async def tell(
         self, fact: Event, before: Supervision, answer: Step, policy: Policy, whom: Audience
@@ -116,8 +112,8 @@ class Announcer:
         incident = incidents.called(facts.incident, call, key, at, facts.run_id)
         if incident.key != key:
             text, data = call.message, {"message": call.message, **_about(incident)}
-            key = f"{key}/held_back"
-            await self._note("incident.held_back", key, at, data, text, whom, level=logging.ERROR)
+            kind, key = "incident.held_back", f"{key}/held_back"
+            await self._tell(kind, data, text, whom, at=at, key=key, level=logging.ERROR)
             return incident
         data = self._call_data(incident, call.message, whom)
         # The outbox may be lost before this is sent: then it is queued again from the history.
@@ -143,27 +139,12 @@ class Announcer:
         """Publish the end of an incident, which escalates nothing."""
         text = incidents.over_text(incident, why, at)
         data = {"message": text, "why": why.value, **_about(incident)}
-        await self._note("incident.closed", f"{incident.key}/closed", at, data, text, whom)
+        await self._tell("incident.closed", data, text, whom, at=at, key=f"{incident.key}/closed")
 
     async def acknowledged(self, incident: Incident, at: Moment, whom: Audience) -> None:
         text = f"Acknowledged: {incidents.told_of(incident)}"
-        data = {"message": text, **_about(incident)}
-        await self._note("incident.acknowledged", f"{incident.key}/acknowledged", at, data, text, whom)
-
-    async def _note(
-        self,
-        kind: str,
-        key: str,
-        at: Moment,
-        data: Mapping[str, Any],
-        text: str,
-        whom: Audience,
-        *,
-        level: int = logging.INFO,
-    ) -> None:
-        entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}
-        await self._records.enter(INCIDENT, key, at, entry)
-        await self._tell(kind, data, text, whom, at=at, key=key, level=level)
+        data, key = {"message": text, **_about(incident)}, f"{incident.key}/acknowledged"
+        await self._tell("incident.acknowledged", data, text, whom, at=at, key=key)
 
     async def _tell(
         self,
@@ -176,22 +157,21 @@ class Announcer:
         key: str | None,
         level: int = logging.INFO,
     ) -> None:
+        """Publish an event; what becomes of an incident is entered in the history first."""
+        if key is not None and kind.startswith("incident."):
+            entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}
+            await self._records.enter(INCIDENT, key, at, entry)
         if self._untold:
             await self.registered(whom)
-        told = await self._services.news.tell(
-            kind,
-            whom.caused(data),
-            ralph=whom.name,
-            run_id=whom.facts.run_id,
-            at=at,
-            key=key,
-            destinations=whom.destinations,
+        name, run_id, tell = whom.name, whom.facts.run_id, self._services.news.tell
+        told = await tell(
+            kind, whom.caused(data), ralph=name, run_id=run_id, at=at, key=key, destinations=whom.destinations
         )
         if told and text is not None:
-            logger.log(level, "%s", text, extra={"ralph": whom.name})
-            if whom.facts.run_id is not None:
+            logger.log(level, "%s", text, extra={"ralph": name})
+            if run_id is not None:
                 with suppress(OSError):
-                    append_regent_line(self._files.runs / whom.facts.run_id, at, text)
+                    append_regent_line(self._files.runs / run_id, at, text)
 
     def _logins(self, whom: Audience) -> dict[str, str]:
         """Return the login commands of those agents of the last run that lacked a login. Blocks."""

@@ -99,8 +99,8 @@ class Custody:
                 vault = await asyncio.to_thread(self._vault)
                 if vault is None:
                     return
-                self._is_first = vault.taken() is None
                 before = vault.taken()
+                self._is_first = before is None
                 busy = self._services.busy() if at_start else []
                 taken = await asyncio.to_thread(self._copy, vault, busy)
                 if run_id is not None and before is not None:

@@ -21,9 +21,7 @@ class Incidents:
     """Watches an open incident. ``alone`` is held while the ralph is changed."""
 
     def __init__(self, account: "RalphRecord", services: "Services", alone: asyncio.Lock) -> None:
-        self._account = account
-        self._services = services
-        self._alone = alone
+        self._account, self._services, self._alone = account, services, alone
         self._news = asyncio.Event()
         self._seen: Incident | None = None
 
@@ -86,13 +84,10 @@ class Incidents:
             await account.note_incident(incident)
 
     def _has_come_through(self, incident: Incident) -> bool:
-        facts = self._account.facts
+        account, facts = self._account, self._account.facts
+        began_at, sign_at = facts.started_at, facts.last_output_at
         return incidents.has_come_through(
-            incident,
-            self._account.supervision,
-            started_at=facts.started_at,
-            last_sign_at=facts.last_output_at,
-            policy=self._account.policy,
+            incident, account.supervision, started_at=began_at, last_sign_at=sign_at, policy=account.policy
         )
 
     async def _close(self, incident: Incident, why: CloseReason, at: Moment) -> None:

@@ -99,9 +99,7 @@ class LiveRun:
     def __init__(
         self, run: Run, record: RunRecord, account: "RalphRecord", *, log: RalphLog, clock: Clock, post: Post
     ) -> None:
-        self.run = run
-        self.record = record
-        self.run_id = record.run_id
+        self.run, self.record, self.run_id = run, record, record.run_id
         self._account = account
         self._reports = 0
         self._supervised = account.policy.supervised
@@ -130,18 +128,6 @@ class LiveRun:
         """Monitor it until cancelled, or until it is overdue."""
         if self._supervised:
             await self.watching.run()
-
-    def execute(self, action: model.Action) -> None:
-        """Carry out an action on this run's processes."""
-        match action:
-            case model.Terminate():
-                self.run.terminate()
-            case model.PassOn(wish=wish):
-                self.run.pass_on(SIGNALS[wish])
-            case model.KillTree():
-                self.run.kill_tree()
-            case _:
-                raise AssertionError(f"{action} is no order to a run")
 
     def on_report(self) -> None:
         """Count a report: a sign of life, which may change how it is monitored."""

@@ -5,6 +5,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from ralphd.daemon.services import Services
 from ralphd.errors import DirectoryBusy, DirectoryUnusable
 from ralphd.process.lock import DirectoryLock
 from ralphd.store.files import Held, Lock
@@ -17,12 +18,11 @@ class DirectoryClaim:
     The shim of an adopted run still holds the lock; it is taken when that run has ended.
     """
 
-    def __init__(self, directory: Path, *, socket_path: Path, state_directory: Path) -> None:
+    def __init__(self, directory: Path, services: Services) -> None:
         self._directory = directory
         self._mirror = Mirror(directory)
-        self._text = json.dumps(
-            {"pid": os.getpid(), "socket": str(socket_path), "state_directory": str(state_directory)}
-        )
+        socket, state_directory = str(services.socket_path), str(services.state_directory)
+        self._text = json.dumps({"pid": os.getpid(), "socket": socket, "state_directory": state_directory})
         self._signpost: Lock | None = None
         self.lock: DirectoryLock | None = None
 

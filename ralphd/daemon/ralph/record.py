@@ -87,28 +87,20 @@ class RalphRecord(RunSource):
     """Definition, supervision and facts of a ralph, in memory and on disk alike."""
 
     def __init__(
-        self,
-        files: RalphFiles,
-        definition: Definition,
-        record: RegentState,
-        history: History,
-        services: Services,
+        self, files: RalphFiles, definition: Definition, record: RegentState, services: Services
     ) -> None:
-        self.files = files
-        self.history = history
-        self.records = Journal(files, history, services, definition.name)
+        self.files, self.history = files, History(files.history_file)
+        self.records = Journal(files, self.history, services, definition.name)
         self.telling = Announcer(files, self.records, services)
         self.definition = definition
         self.in_force = ActiveConfiguration.of(definition)
         self.drift: tuple[Mapping[str, Any], ...] = ()
         self.notes: list[str] = []
         self.requested_by: Caller | None = None  # until its request has taken effect
-        self._supervision = record.supervision
-        self._facts = record.facts
+        self._supervision, self._facts = record.supervision, record.facts
         self._services = services
         self._kept = LoopWatch(files.home)
-        self._unsaved = False
-        self._stale = False
+        self._unsaved = self._stale = False
         # One write at a time: a periodic save must never overwrite a newer transition.
         self._writing = asyncio.Lock()
 
@@ -273,6 +265,12 @@ class RalphRecord(RunSource):
     def _audience(self, facts: Facts, by: "Caller | None") -> Audience:
         return Audience(self.definition, facts, self.configuration.destinations(), by)
 
+    async def publish(self, kind: str, data: Mapping[str, Any], *, key: str) -> None:
+        """Publish an event of this ralph, once for each ``key``."""
+        name, run_id, to = self.definition.name, self._facts.run_id, self.configuration.destinations()
+        key, tell = f"{name}/{kind}/{key}", self._services.news.tell
+        await tell(kind, data, ralph=name, run_id=run_id, key=key, destinations=to)
+
     def told(self) -> Audience:
         """Return the audience of an announcement made now."""
         return self._audience(self._facts, REQUESTED_BY.get())
@@ -291,6 +289,7 @@ class RalphRecord(RunSource):
         goal = record.supervision.goal
         save_definition = self._unsaved or self.definition.goal is not goal
         self.definition = replace(self.definition, goal=goal)
+        self._unsaved = self._stale = False  # before the writes: what changes meanwhile is saved next
         try:
             if save_definition:
                 await asyncio.to_thread(self.files.save_definition, self.definition)
@@ -299,7 +298,6 @@ class RalphRecord(RunSource):
             self._unsaved = True
             self._state_trouble(fault)
         else:
-            self._unsaved = self._stale = False
             self._state_trouble(None)
 
     def _state_trouble(self, fault: OSError | None) -> None:

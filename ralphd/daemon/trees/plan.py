@@ -12,7 +12,7 @@ from ralphd.config.configuration import data_home, load
 from ralphd.config.values import fit_name
 from ralphd.core.worktrees import rules
 from ralphd.core.worktrees.rules import Worktree, WorktreeFacts, Worktrees
-from ralphd.daemon.registration import Registration
+from ralphd.daemon.registration import Registration, free_name
 from ralphd.errors import BadName, NameTaken, UsageError, WrongState
 from ralphd.git.runner import NotDone
 from ralphd.git.worktrees import worktree as worktrees
@@ -29,11 +29,10 @@ if TYPE_CHECKING:
 class WorktreeOrder:
     """A request for ``count`` ralphs in worktrees of the repository around the registration's directory.
 
-    ``name`` None: one is made from the directory's. ``start``: a revision, None: HEAD. ``tasks``: only these.
+    ``start``: a revision, None: HEAD. ``tasks``: only these.
     """
 
     registration: Registration
-    name: str | None = None
     branch: str | None = None
     start: str | None = None
     tasks: tuple[str, ...] = ()
@@ -52,11 +51,9 @@ class WorktreePlanner:
         asked = order.registration
         directory, environ = Path(asked.directory), asked.environment
         configuration = load(directory, flags=asked.flags, environ=environ)
-        source, known = (
-            worktrees.source_of(directory, order.start),
-            claims.load_worktrees(self.services.state_directory),
-        )
-        name = order.name or self._free(configuration.project.name or directory.name, known, source)
+        source = worktrees.source_of(directory, order.start)
+        known = claims.load_worktrees(self.services.state_directory)
+        name = asked.name or self._free(configuration.project.name or directory.name, known, source)
         names = rules.names_of(name, order.count)
         for each in names:
             self._check_name(each, known, source)
@@ -84,23 +81,15 @@ class WorktreePlanner:
 
     def _free(self, name: str, known: Worktrees, source: WorktreeSource) -> str:
         """Return a name that no ralph has; one whose worktree was begun here is continued."""
-        name, number = fit_name(name), 1
-        free = name
-        while free in self.roster.directories() or (
-            free in known and known[free].repository != str(source.common)
-        ):
-            number += 1
-            free = f"{name[: wire.MAX_NAME_CHARS - 1 - len(str(number))]}-{number}"
-        return free
+        others = {each.name for each in known.values() if each.repository != str(source.common)}
+        return free_name(fit_name(name), lambda each: each in others or each in self.roster.directories())
 
     def _check_name(self, name: str, known: Worktrees, source: WorktreeSource) -> None:
         if not wire.is_name(name):
             raise BadName(f"{name[:80]!r} is not a name for a ralph", mend=f"--worktree {fit_name(name)}")
         if name in self.roster.directories():
-            raise NameTaken(
-                f"there is a ralph {name} already",
-                mend=f"ralphctl start {name}, or another name: --worktree NAME",
-            )
+            mend = f"ralphctl start {name}, or another name: --worktree NAME"
+            raise NameTaken(f"there is a ralph {name} already", mend=mend)
         if name in known and known[name].repository != str(source.common):
             what = f"the worktree {name} is one of {known[name].source}"
             raise NameTaken(what, mend="another name: --worktree NAME")

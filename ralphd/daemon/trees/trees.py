@@ -17,25 +17,12 @@ from ralphd.config.specs import GitSpec
 from ralphd.core.gate.verdict import Result
 from ralphd.core.supervision.model import SETTLED, RunId
 from ralphd.core.time import rfc3339
-from ralphd.core.worktrees.rules import (
-    PORTS,
-    PORTS_VARIABLE,
-    Worktree,
-    WorktreeFacts,
-    over_limit,
-    why_kept,
-)
+from ralphd.core.worktrees.rules import PORTS, PORTS_VARIABLE, Worktree, WorktreeFacts, over_limit, why_kept
 from ralphd.daemon.gate.test_runs import SetupRuns
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder, WorktreePlanner, facts_of
 from ralphd.diagnostics import reach
-from ralphd.errors import (
-    CommandNotStartable,
-    NotFound,
-    RalphdError,
-    UsageError,
-    WrongState,
-)
+from ralphd.errors import CommandNotStartable, NotFound, RalphdError, UsageError, WrongState
 from ralphd.git.runner import NotDone, error_text
 from ralphd.git.vault import Vault
 from ralphd.git.worktrees import include
@@ -99,9 +86,8 @@ class Trees:
                 raise worktrees.not_made(fault, made[-1].name if made else "the ralph") from fault
         regents = [self.roster.get(tree.name) for tree in made]
         if order.registration.start:
-            results = await asyncio.gather(
-                *(self._start(each, order.registration.resume) for each in regents), return_exceptions=True
-            )
+            starts = (self._start(each, order.registration.resume) for each in regents)
+            results = await asyncio.gather(*starts, return_exceptions=True)
             for tree, failed in zip(made, results, strict=True):
                 present = await asyncio.to_thread(claims.worktree_of, self._state, tree.name)
                 if failed and tree.stage == "making" and present and present.stage == "ready":
@@ -133,10 +119,8 @@ class Trees:
         copied, left_out = include.include(Path(tree.source), Path(tree.path))
         reach("worktree.made")
         if not _directory(tree).is_dir():
-            raise UsageError(
-                f"{tree.start[:7]} has no directory {tree.inside}",
-                mend="commit it, or name another: --from REF",
-            )
+            mend = "commit it, or name another: --from REF"
+            raise UsageError(f"{tree.start[:7]} has no directory {tree.inside}", mend=mend)
         last = tree.port_base + PORTS - 1
         notes = [f"worktree {tree.path}, branch {tree.branch}; ports {tree.port_base} to {last}"]
         files = f"{len(copied)} file{'s' * (len(copied) > 1)}"
@@ -226,11 +210,9 @@ class Trees:
             if result.result is not Result.GREEN:
                 await self._note(tree, setup_run="", starts=False)
                 tail = "\n".join(result.tail.splitlines()[-_TAIL_LINES:])
-                raise CommandNotStartable(
-                    f"the setup of {tree.name} failed: {result.how}",
-                    why=f"{command}\n{tail}",
-                    mend=f"repair it in {tree.path}, then ralphctl start {tree.name}",
-                )
+                what = f"the setup of {tree.name} failed: {result.how}"
+                mend = f"repair it in {tree.path}, then ralphctl start {tree.name}"
+                raise CommandNotStartable(what, why=f"{command}\n{tail}", mend=mend)
         await self._note(tree, stage="ready", setup_run="", starts=False)
 
     async def resume(self) -> None:
@@ -264,9 +246,8 @@ class Trees:
         used_at, state = tree.made_at, None
         if regent is not None:
             state, known = regent.account.supervision.state.kind, regent.account.facts
-            used_at = max(
-                used_at, known.finished_at or 0.0, known.started_at or 0.0, known.last_output_at or 0.0
-            )
+            moments = (known.finished_at, known.started_at, known.last_output_at)
+            used_at = max([used_at, *filter(None, moments)])
         of_tree = ("name", "path", "branch", "target", "source", "port_base")
         of_facts = ("size_bytes", "ahead", "behind", "unlanded")
         return {
@@ -290,9 +271,8 @@ class Trees:
             raise NotFound(f"{name} has no worktree", mend="ralphctl trees")
         regent = self.roster.find(name)
         if regent is not None and not isinstance(regent.account.supervision.state, SETTLED):
-            raise WrongState(
-                f"{name} works in it", mend=f"ralphctl stop {name}, then ralphctl trees rm {name}"
-            )
+            mend = f"ralphctl stop {name}, then ralphctl trees rm {name}"
+            raise WrongState(f"{name} works in it", mend=mend)
         async with self._alone:
             try:
                 ref = await asyncio.to_thread(self._removed, tree, keep)
@@ -310,11 +290,9 @@ class Trees:
     def _removed(self, tree: Worktree, keep: bool) -> str:
         facts, ref = worktrees.facts_of(tree), ""
         if lost := why_kept(facts, tree.target, for_good=keep and facts.is_there):
-            raise WrongState(
-                f"the worktree {tree.name} holds what is nowhere else",
-                why="\n".join(lost),
-                mend=f"commit and land it, or save it: ralphctl trees rm --keep {tree.name}",
-            )
+            why = "\n".join(lost)
+            mend = f"commit and land it, or save it: ralphctl trees rm --keep {tree.name}"
+            raise WrongState(f"the worktree {tree.name} holds what is nowhere else", why=why, mend=mend)
         if keep and facts.is_there:
             ref = worktrees.keep(tree, self._state)
             vault = Vault.of(self._state / "vaults", Path(tree.path))
@@ -343,7 +321,5 @@ def _check_tasks(tree: Worktree, tasks: str) -> None:
     plan = read_plan(_directory(tree), tasks)
     known = [] if plan is None else [task.id for task in plan.tasks]
     if missing := [each for each in tree.tasks if each not in known]:
-        raise UsageError(
-            f"no task {missing[0]!r} in {plan.file if plan else 'a task list'}",
-            why=f"its tasks: {', '.join(known[:20]) or 'none'}",
-        )
+        why = f"its tasks: {', '.join(known[:20]) or 'none'}"
+        raise UsageError(f"no task {missing[0]!r} in {plan.file if plan else 'a task list'}", why=why)

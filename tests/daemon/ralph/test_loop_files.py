@@ -21,7 +21,7 @@ from ralphd.core.supervision.model import (
     Wait,
 )
 from ralphd.core.supervision.reports import AttemptFinished, IterationFinished, IterationStarted, Reported
-from ralphd.daemon.measures import measured
+from ralphd.daemon.metrics import measured
 from ralphd.daemon.ralph.record import ActiveConfiguration, RalphRecord
 from ralphd.daemon.regent import Regent
 from ralphd.store.checkpoint import CheckpointManager
@@ -41,7 +41,7 @@ async def a_loop(place: Path, now: Supervision) -> tuple[Regent, RalphRecord, Ev
     whole = regent.account
     whole.files.create()
     definition = replace(whole.definition, command=())
-    account = RalphRecord(whole.files, definition, RegentState(now), whole.history, whole._services)
+    account = RalphRecord(whole.files, definition, RegentState(now), whole._services)
     return Regent(account, whole._services), account, events
 
 
@@ -143,9 +143,9 @@ async def test_a_wait_of_the_built_in_loop_is_a_state_in_view_and_file(tmp_path:
     saved = json.loads((tmp_path / ".ralph" / "regent-state.json").read_text())
     assert (saved["state"], saved["tasks"]) == (shown["state"], shown["tasks"])
     assert account.supervision.state.kind == "running"
-    measures = measured([regent], account._services, events, 0.0)
-    assert measures.ralphs[0].state == "waiting_for_retry"
-    assert measures.ralphs[0].has_a_run
+    figures = [*measured([regent], account._services, events, 0.0)]
+    assert ("ralphd_ralphs", {"state": "waiting_for_retry"}, 1) in figures
+    assert ("ralphd_ralph_up", {"ralph": account.definition.name}, True) in figures
     await events.close()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from ralphd.core.supervision.events import StopRequested
@@ -36,7 +37,7 @@ async def test_a_look_round_never_writes_an_older_state_over_a_newer_one(tmp_pat
     files = SlowOnce(tmp_path / "ralphs" / "demo")
     files.create()
     whole = regent.account
-    account = RalphRecord(files, whole.definition, RegentState(WAITING), whole.history, whole._services)
+    account = RalphRecord(files, whole.definition, RegentState(WAITING), whole._services)
 
     looking = asyncio.create_task(account.freshen())
     await eventually(files.begun.is_set)
@@ -48,4 +49,22 @@ async def test_a_look_round_never_writes_an_older_state_over_a_newer_one(tmp_pat
 
     assert account.supervision.state.kind == "stopped"
     assert json.loads(files.state_file.read_bytes())["state"] == "stopped"
+    await events.close()
+
+
+async def test_a_definition_that_changes_during_a_save_is_saved_next(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    files = SlowOnce(tmp_path / "ralphs" / "demo")
+    files.create()
+    whole = regent.account
+    account = RalphRecord(files, whole.definition, RegentState(WAITING), whole._services)
+
+    first = asyncio.create_task(account.save())
+    await eventually(files.begun.is_set)
+    account.redefine(replace(account.definition, command=("new",)))
+    second = asyncio.create_task(account.save())
+    files.go_on.set()
+    await asyncio.gather(first, second)
+
+    assert (loaded := files.load_definition()) is not None and loaded.command == ("new",)
     await events.close()

@@ -1,42 +1,35 @@
 """``/metrics``, read by a judge of the text format that forgives nothing."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from copy import copy
 from pathlib import Path
 
 import pytest
 
 from ralphd import wire
-from ralphd.api.metrics import metrics_text
-from ralphd.daemon.measures import Measures, RalphMeasures
+from ralphd.core.supervision.model import RunId, Running, Supervision
+from ralphd.daemon.metrics import HELP, Sample, measured, metrics_text
 from tests.api.serving import serve_host
+from tests.daemon.test_regent_view import a_regent
 
-RALPH = RalphMeasures(
-    name="demo",
-    state="waiting_for_retry",
-    has_a_run=False,
-    restarts=2,
-    consecutive_errors=1,
-    iterations=7,
-    cost_usd=1.25,
-    last_output_age_s=12.5,
-    wait_s=30.0,
-    waits_for="crash",
-    drifted=True,
-)
-MEASURES = Measures(
-    uptime_s=60.5,
-    cpu_s=0.25,
-    rss_bytes=48_000_000,
-    open_files=12,
-    most_open_files=1024,
-    problems=0,
-    events={"ralph.started": 3},
-    deliveries={"failed": 1},
-    pending_deliveries=2,
-    ralphs=(RALPH,),
-)
+RALPH: list[Sample] = [
+    ("ralphd_ralph_state", {"ralph": "demo", "state": "waiting_for_retry"}, 1),
+    ("ralphd_ralph_up", {"ralph": "demo"}, False),
+    ("ralphd_ralph_restarts_total", {"ralph": "demo"}, 2),
+    ("ralphd_ralph_cost_usd_total", {"ralph": "demo"}, 1.25),
+    ("ralphd_ralph_last_output_age_seconds", {"ralph": "demo"}, 12.5),
+    ("ralphd_ralph_config_drifted", {"ralph": "demo"}, True),
+    ("ralphd_ralph_wait_seconds", {"ralph": "demo", "reason": "crash"}, 30.0),
+]
+SAMPLES: list[Sample] = [
+    ("ralphd_uptime_seconds", {}, 60.5),
+    ("ralphd_resident_memory_bytes", {}, 48_000_000),
+    ("ralphd_events_total", {"type": "ralph.started"}, 3),
+    ("ralphd_deliveries_total", {"outcome": "failed"}, 1),
+    ("ralphd_deliveries_pending", {}, 2),
+    *RALPH,
+]
 NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\[\\"n])*)"(,|$)')
 NUMBER = re.compile(r"[+-]?(\d+(\.\d+)?(e[+-]?\d+)?|Inf)|NaN")
@@ -89,12 +82,12 @@ def value(samples: Samples, name: str, **labels: str) -> float | None:
     return samples.get((name, frozenset(labels.items())))
 
 
-def page(measures: Measures) -> str:
-    return metrics_text(measures).decode()
+def page(samples: Iterable[Sample]) -> str:
+    return metrics_text(samples).decode()
 
 
 def test_the_page_is_the_text_format_to_the_letter() -> None:
-    samples = judged(page(MEASURES))
+    samples = judged(page(SAMPLES))
 
     assert value(samples, "ralphd_uptime_seconds") == 60.5
     assert value(samples, "ralphd_resident_memory_bytes") == 48_000_000
@@ -104,7 +97,7 @@ def test_the_page_is_the_text_format_to_the_letter() -> None:
 
 
 def test_a_ralph_is_told_by_its_name() -> None:
-    samples = judged(page(MEASURES))
+    samples = judged(page(SAMPLES))
 
     assert value(samples, "ralphd_ralph_state", ralph="demo", state="waiting_for_retry") == 1
     assert value(samples, "ralphd_ralph_up", ralph="demo") == 0
@@ -115,32 +108,47 @@ def test_a_ralph_is_told_by_its_name() -> None:
     assert value(samples, "ralphd_ralph_config_drifted", ralph="demo") == 1
 
 
-def test_what_is_not_known_has_no_sample_rather_than_a_zero() -> None:
-    quiet = replace(RALPH, last_output_age_s=None, wait_s=None, waits_for="")
-    names = {name for name, _ in judged(page(replace(MEASURES, ralphs=(quiet,))))}
+async def test_what_is_not_known_has_no_sample_rather_than_a_zero(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    names = {name for name, _ in judged(page(measured([regent], regent._services, events, 0.0)))}
 
     assert "ralphd_ralph_restarts_total" in names
     assert not {"ralphd_ralph_last_output_age_seconds", "ralphd_ralph_wait_seconds"} & names
+    await events.close()
 
 
-def test_every_state_and_every_type_of_event_is_there_from_the_start() -> None:
-    samples = judged(page(replace(MEASURES, ralphs=(), events={})))
+async def test_every_state_and_every_type_of_event_is_there_from_the_start(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    samples = judged(page(measured([], regent._services, events, 0.0)))
 
     assert all(value(samples, "ralphd_ralphs", state=state) == 0 for state in wire.STATES)
     assert all(value(samples, "ralphd_events_total", type=kind) == 0 for kind in wire.EVENT_TYPES)
+    await events.close()
 
 
-def test_ralphs_are_counted_by_state() -> None:
-    others = tuple(replace(RALPH, name=f"r{number}", state="running") for number in range(3))
-    samples = judged(page(replace(MEASURES, ralphs=(RALPH, *others))))
+async def test_every_figure_has_its_help(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    names = {name for name, _, _ in measured([regent], regent._services, events, 0.0)}
 
-    assert value(samples, "ralphd_ralphs", state="running") == 3
-    assert value(samples, "ralphd_ralphs", state="waiting_for_retry") == 1
+    assert names == HELP.keys() - {"ralphd_ralph_wait_seconds"}
+    await events.close()
+
+
+async def test_ralphs_are_counted_by_state(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    other, running = copy(regent), copy(regent.account)
+    other.name, other.account = "r1", running
+    running._supervision = Supervision(state=Running(RunId("r000001-aaaaaaaa")))
+    samples = judged(page(measured([regent, other], regent._services, events, 0.0)))
+
+    assert value(samples, "ralphd_ralphs", state="running") == 1
+    assert value(samples, "ralphd_ralphs", state="idle") == 1
+    await events.close()
 
 
 @pytest.mark.parametrize("odd", ['say "hi"', "back\\slash", "two\nlines", "a,b}c 1", "é 🛡️", '\\"\n\\n'])
 def test_a_reason_of_a_runs_own_words_breaks_no_line(odd: str) -> None:
-    samples = judged(page(replace(MEASURES, ralphs=(replace(RALPH, waits_for=odd),))))
+    samples = judged(page([("ralphd_ralph_wait_seconds", {"ralph": "demo", "reason": odd}, 30)]))
 
     assert value(samples, "ralphd_ralph_wait_seconds", ralph="demo", reason=odd) == 30
 
@@ -165,7 +173,7 @@ def test_the_judge_sees_what_is_wrong(broken: str) -> None:
 
 async def test_it_is_served_beside_the_versioned_routes(tmp_path: Path) -> None:
     async with serve_host(tmp_path) as whole:
-        whole.host.measured = MEASURES
+        whole.host.measured = SAMPLES
         answer = await whole.client.get("/metrics")
         asked_more = await whole.client.get("/metrics?x=1")
 
