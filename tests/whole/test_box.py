@@ -225,14 +225,15 @@ def test_the_domain_of_signals_is_around_the_box(daemon: Daemon, person: Person)
     if shim.landlock_abi() < SIGNALS_ABI:
         pytest.skip("Landlock restricts no signals here")
     daemon.start()
-    place = start(
-        person,
-        f'{shlex.quote(sys.executable)} -c "import socket; socket.socket(socket.AF_UNIX)'
-        ".connect('\\0ralphd-test-abstract')\" > seen 2>&1; echo end >> seen; sleep 600",
-    )
+    name = f"ralphd-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind("\0ralphd-test-abstract")
+        listening.bind(f"\0{name}")
         listening.listen()
+        place = start(
+            person,
+            f'{shlex.quote(sys.executable)} -c "import socket; socket.socket(socket.AF_UNIX)'
+            f".connect('\\0{name}')\" > seen 2>&1; echo end >> seen; sleep 600",
+        )
         assert "PermissionError" in "\n".join(lines(place / "seen"))
 
 
