@@ -159,7 +159,7 @@ def trouble_of(git: GitRunner, unmerged: Collection[bytes]) -> str:
 
     Waits some seconds for the lock of the index.
     """
-    wait_for_lock(git.repository)
+    wait_for_lock(git.repository.git)
     return "; ".join((*in_the_way(git.directory), *_conflicts(unmerged)))
 
 

@@ -52,10 +52,10 @@ def remove_stale_locks(repository: Repository, top: Path, *, ended_at: Moment) -
     return [f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)], []
 
 
-def wait_for_lock(repository: Repository) -> None:
+def wait_for_lock(git_directory: Path) -> None:
     """Wait some seconds for the lock of the index: editors take it for a moment, all day long."""
     until = time.monotonic() + LOCK_WAIT_S
-    while os.path.lexists(repository.git / "index.lock") and time.monotonic() < until:
+    while os.path.lexists(git_directory / "index.lock") and time.monotonic() < until:
         time.sleep(0.05)
 
 

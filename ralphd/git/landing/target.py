@@ -27,6 +27,7 @@ from ralphd.git import remote
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import uncommitted
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
+from ralphd.git.locks import wait_for_lock
 from ralphd.git.repo import trace
 from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move
 from ralphd.git.runner import GitRunner, NotDone
@@ -171,10 +172,22 @@ class TargetBranch:
                 git.update_refs(f"update {self._ref} {new} {old}", reason=REASON)
             except NotDone as why:
                 return str(why)
+            self._catch_up(git, old, new)
             return ""
         if len(places) > 1:
             return f"{self.target.branch} is checked out in {len(places)} places"
         return self._move_checkout(places[0], old, new)
+
+    def _catch_up(self, git: GitRunner, old: str, new: str) -> None:
+        """Have a checkout follow that was switched to the branch as it moved: git had read the old commit."""
+        for directory in (git.repository.common, *git.repository.common.glob("worktrees/*")):
+            wait_for_lock(directory)
+        with suppress(NotDone):
+            for place in self._checkouts(git):
+                there = GitRunner(place)
+                with there.exclusive():
+                    if place not in self.busy and there.run("diff-index", "--cached", "--quiet", old)[0] == 0:
+                        there.run("read-tree", "-m", "-u", old, new)  # refuses where files have changed
 
     def _move_checkout(self, place: Path, old: str, new: str) -> str:
         if place in self.busy:

@@ -105,7 +105,7 @@ def _attempt(git: GitRunner, act: Callable[[GitRunner], str], left: int) -> str:
         is_final = isinstance(why, HasMoved | WasKilled) or left == 1
         if is_final or (isinstance(why, NotDone) and "ended with 128" not in str(why)):
             raise
-    wait_for_lock(git.repository)
+    wait_for_lock(git.repository.git)
     return _attempt(git, act, left - 1)
 
 
@@ -236,7 +236,7 @@ def recover(git: GitRunner) -> None:
     if (git.branch(), git.commit("HEAD")) != (to.branch, to.old):
         _forget_journal(git)  # the move was carried out, or somebody has continued from there
         return
-    wait_for_lock(git.repository)
+    wait_for_lock(git.repository.git)
     if (lock := git.repository.git / "index.lock").exists():
         raise NotDone(f"a revert was cut off, and its git may still be at work: {lock} is there")
     paths = to.changes(git)

@@ -137,7 +137,7 @@ def make(tree: Worktree) -> None:
 def _fill(path: Path, *, is_new: bool) -> None:
     git = GitRunner(path, limit_s=LIMIT_S, settings=_SETTINGS)
     if is_new:  # without an index nothing in it is anybody's work
-        wait_for_lock(git.repository)
+        wait_for_lock(git.repository.git)
         remove_own_lock(git.repository, path)
         git.output("reset", "--hard", "--quiet")
     elif (mark := git.repository.git / _RESTORING).exists():

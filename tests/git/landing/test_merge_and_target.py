@@ -261,6 +261,29 @@ def test_a_branch_that_is_checked_out_nowhere_moves(place: Place) -> None:
     assert place("rev-parse", "main") == commit
 
 
+@pytest.mark.parametrize("work", ["", "shared", "a"])
+def test_a_checkout_that_comes_to_the_branch_as_it_moves_follows(
+    place: Place, monkeypatch: pytest.MonkeyPatch, work: str
+) -> None:
+    commit = merged(place, place.branch("a", a="a\n"))
+    place("switch", "-q", "--detach")
+    update_refs = GitRunner.update_refs
+
+    def beaten(git: GitRunner, *commands: str, reason: str = "") -> None:
+        update_refs(git, *commands, reason=reason)
+        if commands[0].startswith("update refs/heads/main "):  # a switch that read the commit before
+            place("symbolic-ref", "HEAD", "refs/heads/main")
+            if work:
+                (place.path / work).write_text("my work\n")
+
+    monkeypatch.setattr(GitRunner, "update_refs", beaten)
+    assert place.target.advance(place.git, place.tip(), commit) == TargetMoved()
+    assert place("rev-parse", "HEAD") == commit
+    if work:
+        assert (place.path / work).read_text() == "my work\n"
+    assert place("status", "--porcelain") == {"": "", "shared": "M shared", "a": "D  a\n?? a"}[work]
+
+
 def test_a_target_that_moved_is_not_overwritten(place: Place) -> None:
     tip, commit = place.tip(), merged(place, place.branch("a", a="a\n"))
     mine = place.commit("mine", mine="1\n")
