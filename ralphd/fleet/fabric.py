@@ -1,8 +1,8 @@
 """What a fleet needs of its engine, in a dozen calls (docs/decisions/0040): nothing above this knows NATS.
 
 Values are JSON objects under keys in buckets. A bucket is changed by compare-and-swap on revisions only, and
-nothing is ever deleted by it. What cannot be reached raises HubUnreachable: the caller does not know whether the
-change was applied, and reads back.
+nothing is ever deleted by it. What cannot be reached raises HubUnreachable: the caller does not know whether
+the change was applied, and reads back.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
