@@ -33,6 +33,7 @@ USER_FILE_ONLY = frozenset(
         *("sandbox.proxy", "sandbox.writable", "worktree.max_total_bytes"),
         *("webhooks.allow_private", "webhooks.secret_cmd", "notify.allow_private", "notify.desktop"),
         *(f"limits.{item.name}" for item in fields(specs.LimitsSpec)),
+        *(f"fleet.{item.name}" for item in fields(specs.FleetSpec)),
         *(f"{ACCOUNT}.{item.name}" for item in fields(specs.AccountSpec)),
     ]
 )

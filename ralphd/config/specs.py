@@ -313,6 +313,40 @@ class LandingSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FleetSpec:
+    """``[fleet]``, in the user's own file only: what this machine does in a fleet."""
+
+    enabled: bool = False
+    """Be part of a fleet. `ralphctl fleet join` writes this section."""
+    servers: Texts = ()
+    """The addresses of the hub, such as 'tls://hub.example.com:4222'."""
+    host: Text = ""
+    """The name of this machine in the fleet: lower case, digits, '-'."""
+    credentials_file: Text = ""
+    """The file with the key of this machine."""
+    ca_file: Text = ""
+    """The certificate of the hub's own authority."""
+    labels: Texts = ()
+    """What this machine has, for items that need it: 'docker', 'gpu'."""
+    slots: Count = 0
+    """How many items it works on at once; 0 for half of its cores, and a third of its memory in GB."""
+    allow_repos: Texts = ()
+    """Patterns of repositories that it takes items of, such as 'github.com/team/*'. Empty: none."""
+    remote_control: bool = True
+    """Whether people may stop, pause and resume its ralphs from other machines."""
+    share_events: bool = True
+    """Send its events to the hub."""
+    lease_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60
+    """A machine that has not renewed its lease for this time is suspect."""
+    takeover_wait_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] = 180
+    """The lease in git must not move for this time before another machine takes over."""
+    offline_push_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60
+    """Without the hub, the lease in git is moved this often."""
+    work_directory: Text = ""
+    """Where clones and worktrees of items are; by default `fleet` in ralphd's data directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
@@ -389,6 +423,7 @@ class Sections:
     worktree: WorktreeSpec = field(default_factory=WorktreeSpec)
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     landing: LandingSpec = field(default_factory=LandingSpec)
+    fleet: FleetSpec = field(default_factory=FleetSpec)
     logs: LogsSpec = field(default_factory=LogsSpec)
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     notify: NotifySpec = field(default_factory=NotifySpec)

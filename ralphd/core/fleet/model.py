@@ -1,7 +1,7 @@
 """What the machines of a fleet know of each other, as plain data: hosts, items, leases, accounts, wants.
 
-NATS keeps these values and decides who should try; git decides who may write (docs/decisions/0040). Each has a
-version, so that a host takes only what it knows.
+NATS keeps these values and decides who should try; git decides who may write (docs/decisions/0040). Each has
+a version, so that a host takes only what it knows.
 """
 
 from collections.abc import Mapping
