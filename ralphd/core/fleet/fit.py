@@ -73,7 +73,7 @@ def agents_of(item: Item) -> tuple[str, ...]:
 
 
 def _limited_until(login: Login, limits: Limits, now: Moment) -> Moment:
-    """Return the end of a login's limit, on the host or in the fleet, where the account has a name; else 0."""
+    """Return the end of a login's limit, on the host or, for a named account, in the fleet; else 0."""
     ends = [login.limited_until or 0.0]
     limit = limits.get(account_key(login.agent, login.account)) if login.account else None
     if limit is not None and is_limited(limit, now):

@@ -37,6 +37,8 @@ def taken_over(item: Item, host: HostName, token: int) -> Item | None:
 
     A paused item keeps its goal: the new holder waits as the old one did.
     """
+    if item.state is ItemState.OPEN:
+        return claimed(item, host, token)
     if item.state not in HAS_HOLDER or item.holder is None or token <= item.token:
         return None
     left = released(item, item.holder, item.token, why=HOST_GONE)
