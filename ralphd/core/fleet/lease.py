@@ -44,8 +44,7 @@ def begin_claim(
 ) -> LeaseStep:
     """Begin a claim over the key and the ref as they were read."""
     tokens = [each.token for each in (key.lease, ref.lease) if each is not None]
-    pushed = ref.lease.pushed if ref.lease else item.last.commit if item.last else ""
-    lease = Lease(host, boot, next_token(item.token, *tokens), item=item.id, pushed=pushed)
+    lease = Lease(host, boot, next_token(item.token, *tokens), item=item.id, pushed=ref.tip)
     hold = LeaseHold(lease, ref.sha, key.revision, at, at, at, at, boottime_s, key=Link.BUSY)
     return hold, (WriteKey(lease, key.revision),)
 

@@ -48,10 +48,14 @@ class KeyWritten:
 
 @dataclass(frozen=True, slots=True)
 class RefSeen:
-    """The lease ref: the id of its blob, empty where there is none. ``lease``: None if it cannot be read."""
+    """The lease ref: the id of its blob, empty where there is none. ``lease``: None if it cannot be read.
+
+    ``tip`` is the branch in the same answer, empty where there is none.
+    """
 
     sha: str
     lease: Lease | None
+    tip: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +93,10 @@ class WriteKey:
 
 @dataclass(frozen=True, slots=True)
 class MoveRef:
-    """Push a blob with the lease to its ref if the ref has ``expected`` (empty: is absent).
+    """Push a blob with the lease to its ref if the ref has ``expected``; empty: is absent.
 
-    With ``commit``, in the same atomic push move the branch to it, if the branch is at ``last`` (empty: where
-    this host fetched it).
+    With ``commit``, the same atomic push moves the branch to it, if it is at ``last`` (empty: absent). That
+    ``last`` is an ancestor no push checks, so the caller does first; where it is not: ref-refused, no push.
     """
 
     lease: Lease

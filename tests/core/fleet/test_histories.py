@@ -1,4 +1,4 @@
-"""Two hosts, one git, one hub that forgets: any order of faults, and what must hold after each (plan, 0.2)."""
+"""Two hosts, one git, one hub that forgets: any order of faults, and what must hold after each."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -22,10 +22,9 @@ class Fleets(RuleBasedStateMachine):
         self.hub = [HubData()]
         self.hosts = [FleetHost(HostName(name), self.git, self.hub) for name in ("a", "b")]
         self.hosts[0].peer, self.hosts[1].peer = self.hosts[1], self.hosts[0]
-        self.asleep: set[int] = set()
 
     def awake(self) -> list[FleetHost]:
-        return [host for n, host in enumerate(self.hosts) if host.is_up and n not in self.asleep]
+        return [host for host in self.hosts if host.is_up and not host.is_asleep]
 
     def one(self, n: int) -> FleetHost | None:
         return self.hosts[n] if self.hosts[n] in self.awake() else None
@@ -33,9 +32,9 @@ class Fleets(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 11, 21, 61, 61, 250]))
     def time_passes(self, seconds: int) -> None:
         self.now += seconds
-        for n, host in enumerate(self.hosts):
+        for host in self.hosts:
             host.now = self.now
-            host.slept_s += seconds if n in self.asleep else 0
+            host.slept_s += seconds if host.is_asleep else 0
         for host in self.awake():
             host.tick()
 
@@ -89,7 +88,7 @@ class Fleets(RuleBasedStateMachine):
 
     @rule(n=HOSTS)
     def a_laptop_is_closed_or_opened(self, n: int) -> None:
-        self.asleep ^= {n}
+        self.hosts[n].is_asleep = not self.hosts[n].is_asleep
 
     @rule(n=HOSTS, hub=st.booleans())
     def a_cable_is_pulled_or_put_in(self, n: int, hub: bool) -> None:
@@ -139,8 +138,8 @@ class Fleets(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Heal everything: somebody finishes the item, or a person has it."""
-        self.asleep = set()
         for host in self.hosts:
+            host.is_asleep = False
             host.late.clear()
             host.has_git = host.has_hub = True
             host.connected_since = host.at

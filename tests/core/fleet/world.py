@@ -44,7 +44,7 @@ class Git:
     stale: list[MoveRef] = field(default_factory=list)
 
     def push(self, order: MoveRef) -> bool:
-        if order.expected != self.sha or (order.commit and order.last and order.last != self.tip):
+        if order.expected != self.sha or (order.commit and order.last != self.tip):
             return False
         before = self.blobs.get(self.sha)
         if order.commit:
@@ -65,7 +65,7 @@ class Git:
         return new == old
 
     def seen(self) -> RefSeen:
-        return RefSeen(self.sha, self.blobs.get(self.sha))
+        return RefSeen(self.sha, self.blobs.get(self.sha), self.tip)
 
 
 @dataclass
@@ -90,6 +90,7 @@ class FleetHost:
     now: float = 0.0
     slept_s: float = 0.0
     is_up: bool = True
+    is_asleep: bool = False
     has_hub: bool = True
     has_git: bool = True
     connected_since: float = 0.0
@@ -166,6 +167,8 @@ class FleetHost:
         fate = fate if (self.has_git if is_git else self.has_hub) else "lost"
         silent = LeaseNews.GIT_SILENT if is_git else LeaseNews.HUB_SILENT
         match order:
+            case MoveRef(commit=commit, last=last) if commit and not self.git.is_ancestor(last, commit):
+                self.feed(LeaseNews.REF_REFUSED)
             case MoveRef() | WriteKey():
                 if fate == "late":
                     self.late.append(order)
@@ -190,7 +193,7 @@ class FleetHost:
 
     def _asked(self) -> bool | None:
         peer = self.peer
-        if peer is None or not (peer.is_up and peer.has_hub):
+        if peer is None or peer.is_asleep or not (peer.is_up and peer.has_hub):
             return None
         return peer.hold is not None and peer.hold.is_active
 
@@ -208,7 +211,7 @@ class FleetHost:
         if self.hold is None or not self.hold.may_attempt or not (self.has_git or self.head is not None):
             return
         if self.head is None:
-            self.head = self.git.tip
+            self.head = self.hold.lease.pushed
         self.commits += 1
         commit = f"{self.name}{self.boot}.{self.commits}"
         self.git.parents[commit], self.head = self.head, commit
