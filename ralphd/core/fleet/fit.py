@@ -124,7 +124,7 @@ def defers_to(
     """Return the hosts that fit and have not had an item, where this one had it."""
     if host.name not in item.tried:
         return ()
-    others = (each for each in hosts if each.name not in item.tried and each.name != host.name)
+    others = (each for each in hosts if each.name not in item.tried)
     return tuple(each.name for each in others if not misfits(item, each, limits, now))
 
 

@@ -5,7 +5,7 @@ function here returns by compare-and-swap, and asks again where another host was
 """
 
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from ralphd.core.fleet.model import AccountLimit, HostName
 from ralphd.core.quota.model import LONGEST_LIMIT_S, PROBE_S
@@ -59,6 +59,17 @@ def answered(limit: AccountLimit | None, host: HostName, began_at: Moment) -> Ac
     if not is_probe and began_at < (limit.until or 0.0):
         return None
     return replace(limit, state=OPEN, until=None, by=host, probed_at=None)
+
+
+def limit_view(limit: AccountLimit) -> dict[str, Any]:
+    """Return an account's limit for people and programs."""
+    return {
+        "agent": limit.agent,
+        "account": limit.account,
+        "state": limit.state,
+        "until": None if limit.until is None else rfc3339(limit.until),
+        "by": limit.by,
+    }
 
 
 def _until(limit: AccountLimit | None, now: Moment) -> Moment:

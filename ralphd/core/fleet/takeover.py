@@ -111,4 +111,4 @@ def _in(watch: LeaseWatch, phase: WatchPhase, at: float) -> LeaseWatch:
 
 def _alive(watch: LeaseWatch, at: float) -> LeaseWatch:
     """Return the watch as if the holder had shown itself now: look again after ``lease_s``."""
-    return replace(watch, phase=WatchPhase.QUIET, alive_at=at, needs_one=False)
+    return replace(watch, phase=WatchPhase.QUIET, alive_at=at)

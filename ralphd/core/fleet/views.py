@@ -6,7 +6,7 @@ from typing import Any, Final
 from ralphd.core.fleet.fit import Limits, defers_to, misfits, waits_for
 from ralphd.core.fleet.model import HAS_HOLDER, LEASE_S, HostName, HostRecord, Item, ItemState
 from ralphd.core.fleet.names import normalized_url
-from ralphd.core.fleet.quota import OPEN
+from ralphd.core.fleet.quota import OPEN, limit_view
 from ralphd.core.text import first_names, short_sha
 from ralphd.core.time import Moment, in_minutes, rfc3339
 
@@ -24,8 +24,8 @@ def fleet_view(
         "hosts": [host_view(each, ages, now) for each in sorted(hosts, key=lambda each: each.name)],
         "items": items_view(items, ages, now),
         "limits": [
-            {"agent": each.agent, "account": each.account, "state": each.state, "until": _time(each.until)}
-            for _, each in sorted(limits.items())
+            limit_view(each)
+            for each in sorted(limits.values(), key=lambda each: (each.agent, each.account))
             if each.state != OPEN
         ],
     }

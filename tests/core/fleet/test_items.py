@@ -47,6 +47,7 @@ def test_a_holder_moves_its_item(state: ItemState) -> None:
 
 @pytest.mark.parametrize(("host", "token"), [(H2, 4), (H1, 3), (H1, 5)])
 def test_only_the_holder_moves_an_item(host: HostName, token: int) -> None:
+    assert advanced(replace(HAD, state=ItemState.DONE), H1, 4, ItemState.HELD, 9.0) is None
     assert advanced(HAD, host, token, ItemState.DONE, 9.0) is None
     assert released(HAD, host, token, why="drain") is None
 

@@ -44,6 +44,8 @@ GONE = replace(HELD, sha="", is_gone=True, key=Link.BUSY)
 FREED = replace(MINE, host=HostName(""))
 
 TWIN = replace(MINE, boot="a-2")
+RIVAL = replace(OTHERS, token=4)
+CONTESTED = replace(READS_KEY, is_contested=True)
 FENCE, HOLD_ITEM = (LeaseOrder.FENCE,), (LeaseOrder.HOLD_ITEM,)
 READ_REF, READ_KEY = (LeaseOrder.READ_REF,), (LeaseOrder.READ_KEY,)
 NEXT = replace(MINE, n=2, pushed="c2")
@@ -72,10 +74,21 @@ CASES: list[tuple[str, LeaseHold, LeaseFact, dict[str, Any], Orders]] = [
         {"stage": Stage.LOST},
         (WriteKey(replace(FREED, n=0), 7),),
     ),
+    ("a renewal of a claim is read", CLAIM_MOVES, LeaseNews.KEY_REFUSED, {"stage": Stage.CLAIMING}, READ_KEY),
+    ("a contested claim is git's", CLAIM_MOVES, KeySeen(OTHERS, 9), {"is_contested": True}, ()),
+    (
+        "and leaves the key alone",
+        replace(CLAIM_MOVES, is_contested=True),
+        RefSeen("b2", OTHERS),
+        {"stage": Stage.LOST},
+        (),
+    ),
     ("a renewal", READS_KEY, KeyWritten(8), {"key": Link.IDLE, "revision": 8, "renewed_at": 10.0}, ()),
     ("a refused one is read", READS_KEY, LeaseNews.KEY_REFUSED, {"key": Link.BUSY}, READ_KEY),
     ("the hub forgot all", READS_KEY, KeySeen(None, 0), {"key": Link.BUSY}, (WriteKey(MINE, 0),)),
     ("the hub forgot us", READS_KEY, KeySeen(OLD, 3), {"revision": 3}, (WriteKey(MINE, 3),)),
+    ("the key is ours again", CONTESTED, KeyWritten(8), {"is_contested": False}, ()),
+    ("another has our token", READS_KEY, KeySeen(RIVAL, 9), {"is_contested": True}, (BUMP,)),
     ("another has the key", READS_KEY, KeySeen(OTHERS, 9), {"is_contested": True, "revision": 9}, (BUMP,)),
     (
         "and git is ours",
@@ -96,14 +109,23 @@ CASES: list[tuple[str, LeaseHold, LeaseFact, dict[str, Any], Orders]] = [
     ),
     ("a push without answer", MOVES, LeaseNews.GIT_SILENT, {"ref": Link.UNSURE, "moving": NEXT}, ()),
     ("it had landed", MOVES, RefSeen("b2", NEXT), {"commit": "", "sha": "b2"}, ()),
-    ("it had not", MOVES, RefSeen("b1", MINE), {"commit": "c2", "ref": Link.IDLE}, ()),
+    ("it had not", MOVES, RefSeen("b1", MINE), {"commit": "c2", "ref": Link.IDLE, "n": 2}, ()),
+    ("a late one was in the way", REFUSED, RefSeen("b9", replace(MINE, n=9)), {"commit": "c2"}, ()),
     ("a late one had", MOVES, RefSeen("b9", replace(MINE, n=9)), {"commit": "c2", "n": 9, "sha": "b9"}, ()),
     ("a person moved the branch", REFUSED, RefSeen("b1", MINE), {"commit": ""}, HOLD_ITEM),
     ("another has the ref", MOVES, RefSeen("b2", OTHERS), {"stage": Stage.FENCED}, FENCE),
     ("our own other boot has", MOVES, RefSeen("b2", TWIN), {"stage": Stage.FENCED}, FENCE),
+    ("an older lease of ours", MOVES, RefSeen("b2", replace(MINE, token=3)), {"stage": Stage.FENCED}, FENCE),
     ("an unreadable ref", MOVES, RefSeen("b2", None), {"stage": Stage.FENCED}, FENCE),
     ("a deleted ref", READS_REF, RefSeen("", None), {"is_gone": True, "sha": ""}, READ_KEY),
     ("the key is still ours", GONE, KeySeen(MINE, 9), {"ref": Link.BUSY}, (MoveRef(replace(MINE, n=2), ""),)),
+    (
+        "a ref is set without a commit",
+        replace(GONE, commit="c2"),
+        KeySeen(MINE, 9),
+        {"commit": "c2"},
+        (MoveRef(replace(MINE, n=2), ""),),
+    ),
     ("the key is another's", GONE, KeySeen(OTHERS, 9), {"stage": Stage.FENCED}, FENCE),
     (
         "set again",
@@ -178,6 +200,8 @@ TICKS: list[tuple[str, dict[str, Any], float, Tick, Orders]] = [
     ("a nap is not", {}, 10.0, Tick(None, 60.0), ()),
     ("a release is retried", {"stage": Stage.RELEASING}, 10.0, Tick(None), (MoveRef(FREED_NEXT, "b1"),)),
     ("a deleted ref asks NATS", {"is_gone": True, "sha": ""}, 10.0, Tick(0.0), READ_KEY),
+    ("a contested key waits", {"is_contested": True, "ref": Link.BUSY}, 29.0, Tick(0.0), ()),
+    ("a deleted ref is not bumped", {"is_gone": True, "moved_at": -90.0}, 31.0, Tick(None), ()),
     ("a final state rests", {"stage": Stage.FENCED}, 99.0, Tick(0.0, 99.0), ()),
 ]  # fmt: skip
 

@@ -93,8 +93,9 @@ def test_status_has_open_items_first() -> None:
 
     assert [each["id"] for each in view["items"]] == ["i-urgent", "i-old", "i-young", "i-late", "i-done"]
     assert [each["host"] for each in view["hosts"]] == ["h1", "h2"]
+    until = "1970-01-01T02:46:40.000000Z"
     assert view["limits"] == [
-        {"agent": "claude", "account": "team-a", "state": "limited", "until": "1970-01-01T02:46:40.000000Z"}
+        {"agent": "claude", "account": "team-a", "state": "limited", "until": until, "by": None}
     ]
     json.dumps(view)
 
