@@ -1,7 +1,7 @@
 """What the machines of a fleet know of each other, as plain data: hosts, items, leases, accounts, wants.
 
-NATS keeps these values and decides who should try; git decides who may write (docs/decisions/0040). Each has
-a version, so that a host takes only what it knows.
+NATS keeps these values and decides who should try; git decides who may write (docs/decisions/0040). Each
+value has a version, so that a host takes only what it knows.
 """
 
 from collections.abc import Mapping
@@ -23,6 +23,9 @@ TAKEOVER_WAIT_S: Final = 180.0
 OFFLINE_PUSH_S: Final = 60.0
 PRESENCE_S: Final = 15.0
 MOST_TRIES: Final = 3
+GOALS: Final = ("running", "paused", "stopped")
+WANTS: Final = ("stop", "pause", "resume")
+LIMIT_STATES: Final = ("open", "limited", "probing")
 
 
 class ItemState(StrEnum):
@@ -38,6 +41,7 @@ class ItemState(StrEnum):
 
 
 ENDED: Final = (ItemState.DONE, ItemState.FAILED)
+HAS_HOLDER: Final = (ItemState.CLAIMED, ItemState.WORKING, ItemState.LANDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +138,7 @@ class Item:
     """Why it is held or failed."""
     by: str = ""
     at: Moment = 0.0
+    ended_at: Moment | None = None
     v: int = VERSION
 
 
