@@ -1,11 +1,11 @@
 """What a fleet needs of its engine, in a dozen calls (docs/decisions/0040): nothing above this knows NATS.
 
 Values are JSON objects under keys in buckets. A bucket is changed by compare-and-swap on revisions only, and
-nothing is ever deleted by it. What cannot be reached raises HubUnreachable: the caller does not know whether the
-change was applied, and reads back.
+nothing is ever deleted by it. What cannot be reached raises HubUnreachable: the caller does not know whether
+the change was applied, and reads back.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -15,7 +15,7 @@ REQUEST_S: Final = 5.0
 
 
 class Bucket(StrEnum):
-    """The buckets of a fleet. Keys are made of letters, digits and ``-_=/.``."""
+    """The buckets of a fleet. Keys are best made of letters, digits and ``-_/.``: the rest is escaped."""
 
     HOSTS = "hosts"
     ITEMS = "items"
@@ -81,13 +81,16 @@ class Fabric(Protocol):
     async def entries(self, bucket: Bucket) -> list[Entry]:
         """Return all keys of a bucket with their values."""
 
-    def watch(self, bucket: Bucket) -> AsyncIterator[Entry]:
-        """Yield every key now, then each change; after a reconnect all keys again. Ends with ``close``."""
+    def watch(self, bucket: Bucket) -> AsyncGenerator[Entry, None]:
+        """Yield every key now, then each change; after a reconnect all keys again. Ends with ``close``.
+
+        A slow reader gets the latest value of a key, without those before it.
+        """
 
     async def publish_events(self, events: Sequence[tuple[str, str, JsonObject]]) -> None:
         """Append events (id, subject below this host, body), in order; return when all are stored.
 
-        An id that the stream has already is stored once.
+        An id that the stream has already from this host is stored once. The limit of time is for each event.
         """
 
     async def serve(self, answer: Serve) -> None:
@@ -96,4 +99,53 @@ class Fabric(Protocol):
     async def request(
         self, host: str, route: str, body: JsonObject, *, limit_s: float = REQUEST_S
     ) -> JsonObject:
-        """Ask another host. Raises NoSuchHost where nobody answers, HubUnreachable without a connection."""
+        """Ask another host. Raises NoSuchHost where nobody serves it.
+
+        Raises HubUnreachable without an answer in time: the host may have acted.
+        """
+
+
+class LocalFabric:
+    """A host without a fleet: never connected; every call raises HubUnreachable."""
+
+    is_connected: Final = False
+    connected_since: Final = None
+
+    async def connect(self) -> None:
+        raise _alone()
+
+    async def close(self) -> None:
+        pass
+
+    async def get(self, bucket: Bucket, key: str) -> Entry | None:
+        raise _alone()
+
+    async def put(self, bucket: Bucket, key: str, value: JsonObject) -> int:
+        raise _alone()
+
+    async def create(self, bucket: Bucket, key: str, value: JsonObject) -> int:
+        raise _alone()
+
+    async def update(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int) -> int:
+        raise _alone()
+
+    async def entries(self, bucket: Bucket) -> list[Entry]:
+        raise _alone()
+
+    def watch(self, bucket: Bucket) -> AsyncGenerator[Entry, None]:
+        raise _alone()
+
+    async def publish_events(self, events: Sequence[tuple[str, str, JsonObject]]) -> None:
+        raise _alone()
+
+    async def serve(self, answer: Serve) -> None:
+        raise _alone()
+
+    async def request(
+        self, host: str, route: str, body: JsonObject, *, limit_s: float = REQUEST_S
+    ) -> JsonObject:
+        raise _alone()
+
+
+def _alone() -> HubUnreachable:
+    return HubUnreachable("this host is in no fleet; ralphctl fleet join TOKEN adds it to one")
