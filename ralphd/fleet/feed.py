@@ -6,6 +6,7 @@ connection. Its successor begins with all keys. This module imports nats: import
 """
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
@@ -37,7 +38,7 @@ class BucketFeed:
         self._client, self._js, self._bucket, self._take = client, js, bucket, take
         self._stream = stream_of(bucket)
         self._subscription: Subscription | None = None
-        self._consumer = ""
+        self._consumer = secrets.token_hex(8)
         self._last = 0
         self._heard_at = 0.0
         self._broken = asyncio.Event()
@@ -53,11 +54,11 @@ class BucketFeed:
                 pending_msgs_limit=_MOST_PENDING,
                 pending_bytes_limit=_MOST_PENDING_BYTES,
             )
-            info = await self._js.add_consumer(self._stream, _consumer(inbox, self._bucket))
+            info = await self._js.add_consumer(self._stream, _consumer(self._consumer, inbox, self._bucket))
         except BaseException:
-            await self._unsubscribe()
+            await self._discard()
             raise
-        self._consumer, self._heard_at = info.name, asyncio.get_running_loop().time()
+        self._heard_at = asyncio.get_running_loop().time()
         if not (info.num_pending or (info.delivered and info.delivered.consumer_seq)):
             self._complete.set()
         return self
@@ -65,9 +66,7 @@ class BucketFeed:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._unsubscribe()
-        with suppress(NatsError, OSError):  # nobody waits for the answer: ORPHAN_S is the fallback
-            await self._client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}")
+        await self._discard()
 
     async def complete(self) -> None:
         """Wait until every key that the bucket had at the beginning was given."""
@@ -80,10 +79,16 @@ class BucketFeed:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._broken.wait(), HEARTBEAT_S / 2)
 
-    async def _unsubscribe(self) -> None:
-        if self._subscription is not None:
-            with suppress(NatsError, OSError):
+    def stop(self) -> None:
+        """Let ``broken`` return, now or when it is called."""
+        self._broken.set()
+
+    async def _discard(self) -> None:
+        with suppress(NatsError, OSError):
+            if self._subscription is not None:
                 await self._subscription.unsubscribe()
+            # Nobody waits for the answer: ORPHAN_S is the fallback.
+            await self._client.publish(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}")
 
     async def _on_message(self, message: Msg) -> None:
         self._heard_at = asyncio.get_running_loop().time()
@@ -115,8 +120,9 @@ class BucketFeed:
             await self._client.publish(reply)
 
 
-def _consumer(inbox: str, bucket: Bucket) -> ConsumerConfig:
+def _consumer(name: str, inbox: str, bucket: Bucket) -> ConsumerConfig:
     return ConsumerConfig(
+        name=name,
         deliver_subject=inbox,
         deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
         filter_subject=f"$KV.{bucket}.>",

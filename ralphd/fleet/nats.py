@@ -1,7 +1,8 @@
 """The engine of a fleet over NATS JetStream, and what nats-py needs around it (docs/decisions/0040).
 
-A call that was on its way when the connection broke ends at once, as unknown; a call without a connection is
-refused, and not sent later. This module imports nats: import it at first use.
+Each connection is a client of its own: that of nats-py, when it reconnects by itself, sends later what it
+kept, leaks sockets that the hub refuses, and gives up for good where the hub refuses its key for a moment. A call
+that is on its way when the connection breaks ends at once, as unknown. This module imports nats: import it late.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ JITTER_S: Final = 1.0
 """New watchers after a reconnect begin within this time, so that a thousand hosts do not come at once."""
 MOST_ANSWERS: Final = 32
 _CLOSE_S: Final = 2.0
-_LONGEST_REST_S: Final = 30.0
+_LONGEST_REST_S: Final = 10.0
 _FAILED: Final = {"Ralph-Failed": "1"}
 
 logger = logging.getLogger(__name__)
@@ -92,11 +93,9 @@ class HubSettings:
             "tls": tls,
             "tls_handshake_first": tls is not None,
             "connect_timeout": 3,
-            "reconnect_time_wait": random.uniform(0.5, 1.5),  # noqa: S311
-            "max_reconnect_attempts": -1,
+            "allow_reconnect": False,
             "ping_interval": PING_S,
             "max_outstanding_pings": UNANSWERED_PINGS,
-            "pending_size": 0,
         }
 
 
@@ -110,9 +109,10 @@ class NatsFabric:
         self._since: float | None = None
         self._online = asyncio.Event()
         self._closed = False
+        self._reopening: asyncio.Task[None] | None = None
         self._answer: Serve | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._feeds: set[asyncio.Task[None]] = set()
+        self._feeds: dict[BucketFeed, asyncio.Task[None]] = {}
         self._answers: set[asyncio.Task[None]] = set()
         self._calls: dict[asyncio.Timeout, str] = {}
         self._problems = 0
@@ -128,9 +128,10 @@ class NatsFabric:
         return self._since if self.is_connected else None
 
     async def connect(self) -> None:
-        if self._closed or self._client is not None:
-            raise HubUnreachable("connect is called once")
-        await self._open()
+        if self._closed or (self._reopening is not None and not self._reopening.done()):
+            raise HubUnreachable(self.problem or "the connection is closed")
+        if self._client is None:
+            await self._open()
 
     async def _open(self) -> None:
         client, left = Client(), len(self._settings.servers)
@@ -147,8 +148,6 @@ class NatsFabric:
             async with asyncio.timeout(REQUEST_S):
                 await client.connect(
                     error_cb=on_error,
-                    disconnected_cb=self._on_disconnected,
-                    reconnected_cb=self._on_connected,
                     closed_cb=self._on_closed,
                     **self._settings.options(),
                 )
@@ -158,42 +157,45 @@ class NatsFabric:
             if not client.is_connected:
                 await _closed(client)
         is_open, self._client, self._js = True, client, client.jetstream(timeout=REQUEST_S)
-        await self._on_connected()
-        await self._listen()
+        self._since = time.monotonic()
+        self._online.set()
+        try:
+            await self._listen()
+        except HubUnreachable:
+            await _closed(client)
+            raise
 
     async def close(self) -> None:
         self._closed = True
-        tasks = self._tasks | self._feeds | self._answers
+        self._end_feeds()
+        tasks = self._tasks | self._answers
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if self._client is not None:
             await _closed(self._client)
 
-    # What nats-py reports.
-
-    async def _on_connected(self) -> None:
-        self._since = time.monotonic()
-        self._online.set()
-
-    async def _on_disconnected(self) -> None:
-        self._since = None
+    async def _on_closed(self) -> None:
+        """End what used the connection, and begin again."""
+        if self._client is None or not self._client.is_closed:
+            return  # a first try has failed
+        self._client = self._since = None
         self._online.clear()
-        for feed in self._feeds:
-            feed.cancel()
+        self._end_feeds()
         for call in self._calls:
             _cut_short(call)
+        if not self._closed and (self._reopening is None or self._reopening.done()):
+            self._reopening = self._spawn(self._reopen(), self._tasks)
 
-    async def _on_closed(self) -> None:
-        """Begin again: a key that was struck out for a while, or a broken protocol, closes for good."""
-        if not self._closed and self._client is not None:
-            self._client = None
-            self._spawn(self._reopen(), self._tasks)
+    def _end_feeds(self) -> None:
+        for feed, task in self._feeds.items():
+            feed.stop()  # the wait_for of Python 3.11, in nats-py, loses a cancellation that meets an answer
+            task.cancel()
 
     async def _reopen(self) -> None:
-        rest_s = 1.0
+        rest_s = JITTER_S / 2
         while self._client is None:
-            await asyncio.sleep(rest_s * random.uniform(0.5, 1.5))  # noqa: S311
+            await asyncio.sleep(random.uniform(0, rest_s))  # noqa: S311
             rest_s = min(2 * rest_s, _LONGEST_REST_S)
             try:
                 await self._open()
@@ -217,7 +219,8 @@ class NatsFabric:
         """Bound what is done with the client, and give its errors our names."""
         if not self.is_connected or self._client is None or self._js is None:
             raise HubUnreachable(self.problem or "not connected to the hub")
-        before = self._problems
+        before, task = self._problems, asyncio.current_task()
+        cancelling = task.cancelling() if task else 0
         try:
             async with asyncio.timeout(limit_s) as limit:
                 self._calls[limit] = subject
@@ -230,6 +233,8 @@ class NatsFabric:
         except (NatsError, OSError, TimeoutError, json.JSONDecodeError) as error:
             why = self.problem if self._problems != before else _words(error)
             raise HubUnreachable(f"{subject}: {why}") from error
+        if task is not None and task.cancelling() > cancelling:  # lost in nats-py, see _end_feeds
+            raise asyncio.CancelledError
 
     async def get(self, bucket: Bucket, key: str) -> Entry | None:
         escaped = escaped_key(key)
@@ -283,24 +288,31 @@ class NatsFabric:
 
     async def _follow(self, bucket: Bucket, latest: LatestEntries) -> None:
         """Keep a feed for ``latest``: a new one for each connection, and where the old one is in doubt."""
-        feed, rest_s = None, JITTER_S
+        rest_s = JITTER_S
         try:
             while True:
                 await self._online.wait()
-                feed = self._spawn(self._feed(bucket, latest), self._feeds)
-                await asyncio.wait({feed})
-                rest_s = JITTER_S if feed.cancelled() else min(2 * rest_s, _LONGEST_REST_S)
+                since = self._since
+                if self._client is not None and self._js is not None:
+                    await self._run(BucketFeed(self._client, self._js, bucket, latest.put), bucket)
+                rest_s = JITTER_S if self._since != since else min(2 * rest_s, _LONGEST_REST_S)
                 await asyncio.sleep(random.uniform(0, rest_s))  # noqa: S311
         finally:
-            if feed is not None:
-                feed.cancel()
             latest.end()
 
-    async def _feed(self, bucket: Bucket, latest: LatestEntries) -> None:
-        if self._client is None or self._js is None:
-            return
+    async def _run(self, feed: BucketFeed, bucket: Bucket) -> None:
+        """Read a feed in a task of its own, which the loss of the connection ends."""
+        self._feeds[feed] = task = self._spawn(self._read(feed, bucket), self._tasks)
         try:
-            async with BucketFeed(self._client, self._js, bucket, latest.put) as feed:
+            await asyncio.wait({task})
+        finally:
+            feed.stop()
+            task.cancel()
+            del self._feeds[feed]
+
+    async def _read(self, feed: BucketFeed, bucket: Bucket) -> None:
+        try:
+            async with feed:
                 await feed.broken()
         except NotFoundError:
             self._on_problem(HubUnreachable(f"the hub has no bucket {bucket}"))

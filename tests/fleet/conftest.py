@@ -1,5 +1,6 @@
 """Servers and hosts that end with their test."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from ralphd.fleet.fabric import Fabric
 from ralphd.fleet.memory import MemoryFabric, MemoryHub
 from ralphd.fleet.nats import NatsFabric
 from tests.fleet.server import NatsServer
+from tests.helpers import eventually
 
 
 class Hosts:
@@ -30,9 +32,25 @@ class Hosts:
 
     async def wipe(self) -> None:
         """Restart the hub with an empty store, and make the buckets again."""
-        self.hub.wipe()
-        if isinstance(self.hub, NatsServer):
+        if isinstance(self.hub, MemoryHub):
+            self.hub.wipe()
+        else:
+            await asyncio.to_thread(self.hub.wipe)
             await self.hub.make_buckets()
+
+    async def restart(self) -> None:
+        """Kill the hub, start it, and wait until every host is connected again."""
+        before = [fabric.connected_since for fabric in self._made]
+        if isinstance(self.hub, NatsServer):
+            await asyncio.to_thread(self.hub.restart)
+        else:
+            self.hub.restart()
+        for fabric, since in zip(self._made, before, strict=True):
+            await eventually(
+                lambda fabric=fabric, since=since: fabric.connected_since not in (None, since),  # type: ignore[misc]
+                timeout_s=20,
+                what="the connection",
+            )
 
     def stop(self) -> None:
         if isinstance(self.hub, NatsServer):

@@ -4,13 +4,14 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import nats
+from nats.js import JetStreamContext
 
 from ralphd.fleet.buckets import make_buckets
 from ralphd.fleet.nats import HubSettings
@@ -25,6 +26,7 @@ jetstream {{ store_dir: {store}, sync_interval: always, max_mem: 64M, max_file: 
 {extra}
 """
 EVENT_BYTES = 64 << 20
+_READY = "Server is ready"
 
 
 class NatsServer:
@@ -47,28 +49,35 @@ class NatsServer:
 
     @property
     def log(self) -> str:
-        return (self._directory / "log").read_text()
+        with suppress(FileNotFoundError):
+            return (self._directory / "log").read_text()
+        return ""
 
     def settings(self, host: str, seed_file: Path | None = None) -> HubSettings:
         return HubSettings(servers=(self.url,), host=host, seed_file=seed_file)
 
     def start(self) -> None:
         """Start, on the port of the time before, and wait until JetStream is there."""
-        ports, file = self._directory / "ports", self._directory / "nats.conf"
-        ports.mkdir(parents=True, exist_ok=True)
-        values = {"ports": ports, "log": self._directory / "log", "store": self._directory / "store"}
-        quoted = {name: json.dumps(str(path)) for name, path in values.items()}
-        file.write_text(_CONFIGURATION.format(port=self.port, extra=self._extra, **quoted))
+        ports, file = self._directory / "ports", self._configure()
+        ports.mkdir(exist_ok=True)
+        before = self.log.count(_READY)
         self._process = subprocess.Popen([str(_FOUND), "-c", str(file)], start_new_session=True)
+        try:
+            wait_for(lambda: self.log.count(_READY) > before, what="the server")
+        except BaseException:
+            self.kill()
+            raise
         written = ports / f"nats-server_{self.pid}.ports"
         text = wait_for(lambda: written.read_text() if written.exists() else "", what="the server's port")
-        self.port = int(json.loads(text)["nats"][0].rpartition(":")[2])
-        wait_for(self._has_jetstream, what="JetStream")
+        self.port = int(next(iter(json.loads(text).values()))[0].rpartition(":")[2])
 
-    def _has_jetstream(self) -> bool:
-        with suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=2) as connection:
-            return b'"jetstream":true' in connection.recv(4096)
-        return False
+    def _configure(self) -> Path:
+        names = ("ports", "log", "store")
+        quoted = {name: json.dumps(str(self._directory / name)) for name in names}
+        self._directory.mkdir(exist_ok=True)
+        file = self._directory / "nats.conf"
+        file.write_text(_CONFIGURATION.format(port=self.port, extra=self._extra, **quoted))
+        return file
 
     def kill(self) -> None:
         """End it with SIGKILL, frozen or not."""
@@ -89,9 +98,8 @@ class NatsServer:
 
     def reload(self, extra: str) -> None:
         """Read the configuration again, with another ``extra``."""
-        file = self._directory / "nats.conf"
-        file.write_text(file.read_text().replace(self._extra, extra))
         self._extra = extra
+        self._configure()
         os.kill(self.pid, signal.SIGHUP)
 
     def wipe(self) -> None:
@@ -100,10 +108,16 @@ class NatsServer:
         shutil.rmtree(self._directory / "store")
         self.start()
 
-    async def make_buckets(self, **options: str) -> None:
+    async def make_buckets(self) -> None:
         """Create what the hub's administrator creates."""
-        client = await nats.connect(self.url, allow_reconnect=False, **options)
+        async with self.administrator() as js:
+            await make_buckets(js, event_bytes=EVENT_BYTES)
+
+    @asynccontextmanager
+    async def administrator(self) -> AsyncIterator[JetStreamContext]:
+        """Give a plain client that may do everything."""
+        client = await nats.connect(self.url, allow_reconnect=False)
         try:
-            await make_buckets(client.jetstream(), event_bytes=EVENT_BYTES)
+            yield client.jetstream()
         finally:
             await client.close()
