@@ -6,7 +6,7 @@ its holder is. A host can neither set one (header ``Nats-TTL``) nor empty a buck
 This module imports nats: import it at first use.
 """
 
-from typing import Final
+from typing import Any, Final
 
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
@@ -36,10 +36,11 @@ async def make_buckets(
     js: JetStreamContext, *, replicas: int = 1, event_bytes: int = EVENT_BYTES, event_days: float = EVENT_DAYS
 ) -> None:
     """Create the buckets and the stream; give those that exist these settings. Raises nats.errors.Error."""
-    for config in (
-        *(_bucket(bucket, replicas) for bucket in Bucket),
-        _events(replicas, most_bytes=event_bytes, age_s=event_days * DAY_S),
-    ):
+    streams = [_stream(stream_of(each), f"$KV.{each}.>", replicas, **_bucket(each)) for each in Bucket]
+    age_s = event_days * DAY_S
+    limits = {"max_bytes": event_bytes, "max_age": age_s, "duplicate_window": min(DUPLICATES_S, age_s)}
+    streams.append(_stream(EVENTS, "ralph.ev.>", replicas, **limits))
+    for config in streams:
         try:
             await js.add_stream(config)
         except BadRequestError as error:
@@ -48,33 +49,24 @@ async def make_buckets(
             await js.update_stream(config)
 
 
-def _bucket(bucket: Bucket, replicas: int) -> StreamConfig:
-    return StreamConfig(
-        name=stream_of(bucket),
-        subjects=[f"$KV.{bucket}.>"],
-        max_msgs_per_subject=1,
-        max_age=TTL_S.get(bucket, 0.0),
-        max_bytes=BUCKET_BYTES,
-        max_msg_size=MOST_VALUE_BYTES + _HEADROOM_BYTES,
-        discard=DiscardPolicy.NEW,
-        duplicate_window=120.0,
-        storage=StorageType.FILE,
-        num_replicas=replicas,
-        deny_delete=True,
-        allow_direct=False,
-    )
+def _bucket(bucket: Bucket) -> dict[str, Any]:
+    return {
+        "max_msgs_per_subject": 1,
+        "max_age": TTL_S.get(bucket, 0.0),
+        "max_bytes": BUCKET_BYTES,
+        "discard": DiscardPolicy.NEW,
+        "duplicate_window": 120.0,
+        "allow_direct": False,
+    }
 
 
-def _events(replicas: int, *, most_bytes: int, age_s: float) -> StreamConfig:
+def _stream(name: str, subject: str, replicas: int, **more: Any) -> StreamConfig:
     return StreamConfig(
-        name=EVENTS,
-        subjects=["ralph.ev.>"],
-        max_age=age_s,
-        max_bytes=most_bytes,
-        max_msg_size=MOST_VALUE_BYTES + _HEADROOM_BYTES,
-        discard=DiscardPolicy.OLD,
-        duplicate_window=min(DUPLICATES_S, age_s),
-        storage=StorageType.FILE,
+        name=name,
+        subjects=[subject],
         num_replicas=replicas,
+        storage=StorageType.FILE,
+        max_msg_size=MOST_VALUE_BYTES + _HEADROOM_BYTES,
         deny_delete=True,
+        **more,
     )

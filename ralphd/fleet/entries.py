@@ -13,8 +13,6 @@ from ralphd.core.fleet.model import MOST_VALUE_BYTES
 from ralphd.fleet.fabric import Entry, JsonObject
 
 MOST_KEY_CHARS: Final = 512
-MOST_BODY_BYTES: Final = 512 << 10
-"""Of a request between hosts, and of its answer."""
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_/-]")
 _UNSAFE_IN_A_KEY: Final = re.compile(r"[^A-Za-z0-9_/.-]|(?<![^.])\.|\.(?![^.])")
 """A dot at either end, or beside another, makes an empty token, which NATS refuses."""

@@ -12,6 +12,8 @@ from typing import Any, Final, Protocol
 
 JsonObject = Mapping[str, Any]
 REQUEST_S: Final = 5.0
+MOST_BODY_BYTES: Final = 512 << 10
+"""Of a request to another host, and of its answer."""
 
 
 class Bucket(StrEnum):
@@ -103,49 +105,3 @@ class Fabric(Protocol):
 
         Raises HubUnreachable without an answer in time: the host may have acted.
         """
-
-
-class LocalFabric:
-    """A host without a fleet: never connected; every call raises HubUnreachable."""
-
-    is_connected: Final = False
-    connected_since: Final = None
-
-    async def connect(self) -> None:
-        raise _alone()
-
-    async def close(self) -> None:
-        pass
-
-    async def get(self, bucket: Bucket, key: str) -> Entry | None:
-        raise _alone()
-
-    async def put(self, bucket: Bucket, key: str, value: JsonObject) -> int:
-        raise _alone()
-
-    async def create(self, bucket: Bucket, key: str, value: JsonObject) -> int:
-        raise _alone()
-
-    async def update(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int) -> int:
-        raise _alone()
-
-    async def entries(self, bucket: Bucket) -> list[Entry]:
-        raise _alone()
-
-    def watch(self, bucket: Bucket) -> AsyncGenerator[Entry, None]:
-        raise _alone()
-
-    async def publish_events(self, events: Sequence[tuple[str, str, JsonObject]]) -> None:
-        raise _alone()
-
-    async def serve(self, answer: Serve) -> None:
-        raise _alone()
-
-    async def request(
-        self, host: str, route: str, body: JsonObject, *, limit_s: float = REQUEST_S
-    ) -> JsonObject:
-        raise _alone()
-
-
-def _alone() -> HubUnreachable:
-    return HubUnreachable("this host is in no fleet; ralphctl fleet join TOKEN adds it to one")

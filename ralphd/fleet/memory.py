@@ -6,8 +6,15 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Final
 
-from ralphd.fleet.entries import MOST_BODY_BYTES, LatestEntries, as_bytes, escaped_key, from_bytes
+from ralphd.fleet.entries import (
+    LatestEntries,
+    as_bytes,
+    escaped_key,
+    from_bytes,
+    unescaped_key,
+)
 from ralphd.fleet.fabric import (
+    MOST_BODY_BYTES,
     REQUEST_S,
     Bucket,
     Entry,
@@ -19,7 +26,6 @@ from ralphd.fleet.fabric import (
 )
 
 _REMEMBERED: Final = 1000
-_Stored = tuple[bytes, int]
 
 
 class MemoryHub:
@@ -33,29 +39,29 @@ class MemoryHub:
         """So many of the next changes are applied, and raise HubUnreachable."""
         self.events: list[tuple[str, JsonObject]] = []
         """Subjects with the host, and bodies, as they were stored."""
-        self._event_ids: set[str] = set()
-        self._values: dict[Bucket, dict[str, _Stored]] = {bucket: {} for bucket in Bucket}
+        self.event_ids: set[str] = set()
+        self.values: dict[Bucket, dict[str, Entry]] = {bucket: {} for bucket in Bucket}
+        self.cut_off: set[str] = set()
+        self.fabrics: list[MemoryFabric] = []
         self._revisions = dict.fromkeys(Bucket, 0)
-        self._undo: deque[tuple[Bucket, str, _Stored | None]] = deque(maxlen=_REMEMBERED)
-        self._cut: set[str] = set()
-        self._fabrics: list[MemoryFabric] = []
+        self._undo: deque[tuple[Bucket, str, Entry | None]] = deque(maxlen=_REMEMBERED)
 
     def cut(self, *hosts: str) -> None:
         """Separate hosts from the hub until ``heal``."""
-        self._cut.update(hosts)
-        for fabric in self._fabrics:
+        self.cut_off.update(hosts)
+        for fabric in self.fabrics:
             if fabric.host in hosts:
                 fabric.lose_connection()
 
     def heal(self, *hosts: str) -> None:
         """Let hosts reconnect, all of them when none is named; their watchers get all keys again."""
-        self._cut.difference_update(hosts or tuple(self._cut))
-        for fabric in self._fabrics:
+        self.cut_off.difference_update(hosts or tuple(self.cut_off))
+        for fabric in self.fabrics:
             fabric.reconnect()
 
     def restart(self) -> None:
         """Break all connections for a moment."""
-        for fabric in self._fabrics:
+        for fabric in self.fabrics:
             fabric.lose_connection()
             fabric.reconnect()
 
@@ -64,70 +70,31 @@ class MemoryHub:
         for _ in range(min(count, len(self._undo))):
             bucket, key, before = self._undo.pop()
             self._revisions[bucket] -= 1
-            if before is None:
-                del self._values[bucket][key]
-            else:
-                self._values[bucket][key] = before
+            del self.values[bucket][key]
+            if before is not None:
+                self.values[bucket][key] = before
         self.restart()
 
     def wipe(self) -> None:
         """Restart with an empty store."""
         for bucket in Bucket:
-            self._values[bucket].clear()
+            self.values[bucket].clear()
             self._revisions[bucket] = 0
-        self._undo.clear()
-        self._event_ids.clear()
-        self.events.clear()
+        for store in (self._undo, self.event_ids, self.events):
+            store.clear()
         self.restart()
 
-    def reaches(self, host: str) -> bool:
-        """Whether a host is not cut off."""
-        return host not in self._cut
-
-    def attach(self, fabric: "MemoryFabric") -> None:
-        """Add a host's connection."""
-        self._fabrics.append(fabric)
-
-    def detach(self, fabric: "MemoryFabric") -> None:
-        """Remove it."""
-        if fabric in self._fabrics:
-            self._fabrics.remove(fabric)
-
-    def entry(self, bucket: Bucket, key: str) -> Entry | None:
-        """Return a key's value."""
-        stored = self._values[bucket].get(key)
-        return Entry(key, from_bytes(stored[0]), stored[1]) if stored else None
-
-    def all(self, bucket: Bucket) -> list[Entry]:
-        """Return the entries of a bucket."""
-        return [
-            Entry(key, from_bytes(data), revision) for key, (data, revision) in self._values[bucket].items()
-        ]
-
-    def write(self, bucket: Bucket, key: str, data: bytes, *, revision: int | None) -> int:
+    def write(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int | None) -> int:
         """Apply a change to exactly that revision; 0: to a key that was never set; None: to any."""
-        before = self._values[bucket].get(key)
-        if revision is not None and revision != (before[1] if before else 0):
+        before = self.values[bucket].get(key)
+        if revision is not None and revision != (before.revision if before else 0):
             raise WrongRevision(f"{key}: the revision is not {revision}")
         self._undo.append((bucket, key, before))
         self._revisions[bucket] += 1
-        self._values[bucket][key] = data, self._revisions[bucket]
-        for fabric in self._fabrics:
-            fabric.on_change(bucket, Entry(key, from_bytes(data), self._revisions[bucket]))
-        return self._revisions[bucket]
-
-    def store_event(self, id: str, subject: str, body: JsonObject) -> None:
-        """Append an event whose id is new."""
-        if id not in self._event_ids:
-            self._event_ids.add(id)
-            self.events.append((subject, body))
-
-    def server_of(self, host: str) -> Serve:
-        """Return what answers the requests to a host. Raises NoSuchHost."""
-        for fabric in self._fabrics:
-            if fabric.host == host and fabric.is_connected and fabric.answer is not None:
-                return fabric.answer
-        raise NoSuchHost(host)
+        self.values[bucket][key] = entry = Entry(key, value, self._revisions[bucket])
+        for fabric in self.fabrics:
+            fabric.on_change(bucket, entry)
+        return entry.revision
 
 
 class MemoryFabric:
@@ -150,15 +117,15 @@ class MemoryFabric:
         return self._since
 
     async def connect(self) -> None:
-        if self._closed or not self._hub.reaches(self.host):
+        if self._closed or self.host in self._hub.cut_off:
             raise HubUnreachable("the hub is cut off")
-        self._hub.attach(self)
+        self._hub.fabrics.append(self)
         self.reconnect()
 
     async def close(self) -> None:
         self._closed = True
         self.lose_connection()
-        self._hub.detach(self)
+        self._hub.fabrics = [each for each in self._hub.fabrics if each is not self]
         for _, latest in self._watchers:
             latest.end()
 
@@ -168,10 +135,11 @@ class MemoryFabric:
 
     def reconnect(self) -> None:
         """Connect again if the hub can be reached; give all keys to the watchers."""
-        if self._since is None and self._hub.reaches(self.host):
+        if self._since is None and self.host not in self._hub.cut_off:
             self._since = self._hub.clock()
-            for bucket, latest in self._watchers:
-                _give(latest, self._hub.all(bucket))
+            for bucket, _ in self._watchers:
+                for entry in self._hub.values[bucket].values():
+                    self.on_change(bucket, entry)
 
     def on_change(self, bucket: Bucket, entry: Entry) -> None:
         """Take a change from the hub."""
@@ -183,11 +151,11 @@ class MemoryFabric:
         if self._hub.delay_s:
             await asyncio.sleep(self._hub.delay_s)
         if not self.is_connected:
-            raise HubUnreachable("not connected to the hub")
+            raise HubUnreachable("not connected to a hub")
 
     async def get(self, bucket: Bucket, key: str) -> Entry | None:
         await self._reach()
-        return self._hub.entry(bucket, key)
+        return self._hub.values[bucket].get(key)
 
     async def put(self, bucket: Bucket, key: str, value: JsonObject) -> int:
         return await self._write(bucket, key, value, revision=None)
@@ -199,10 +167,9 @@ class MemoryFabric:
         return await self._write(bucket, key, value, revision=revision or -1)
 
     async def _write(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int | None) -> int:
-        escaped_key(key)
-        data = as_bytes(value)
+        key, value = unescaped_key(escaped_key(key)), from_bytes(as_bytes(value))
         await self._reach()
-        written = self._hub.write(bucket, key, data, revision=revision)
+        written = self._hub.write(bucket, key, value, revision=revision)
         self._answered()
         return written
 
@@ -213,26 +180,28 @@ class MemoryFabric:
 
     async def entries(self, bucket: Bucket) -> list[Entry]:
         await self._reach()
-        return self._hub.all(bucket)
+        return list(self._hub.values[bucket].values())
 
     async def watch(self, bucket: Bucket) -> AsyncGenerator[Entry, None]:
-        watcher = bucket, LatestEntries()
+        watcher = bucket, latest = bucket, LatestEntries()
         self._watchers.append(watcher)
-        if self.is_connected:
-            _give(watcher[1], self._hub.all(bucket))
+        for entry in self._hub.values[bucket].values() if self.is_connected else ():
+            latest.put(entry)
         if self._closed:
-            watcher[1].end()
+            latest.end()
         try:
-            while (entry := await watcher[1].get()) is not None:
-                yield entry
+            while (change := await latest.get()) is not None:
+                yield change
         finally:
             self._watchers.remove(watcher)
 
     async def publish_events(self, events: Sequence[tuple[str, str, JsonObject]]) -> None:
         for id, subject, body in events:
-            data = as_bytes(body)
+            data, own_id = as_bytes(body), f"{self.host}:{id}"
             await self._reach()
-            self._hub.store_event(f"{self.host}:{id}", f"{self.host}.{subject}", from_bytes(data))
+            if own_id not in self._hub.event_ids:
+                self._hub.event_ids.add(own_id)
+                self._hub.events.append((f"{self.host}.{subject}", from_bytes(data)))
             self._answered()
 
     async def serve(self, answer: Serve) -> None:
@@ -241,17 +210,24 @@ class MemoryFabric:
     async def request(
         self, host: str, route: str, body: JsonObject, *, limit_s: float = REQUEST_S
     ) -> JsonObject:
-        data = as_bytes(body, MOST_BODY_BYTES)
+        sent = from_bytes(as_bytes(body, MOST_BODY_BYTES), MOST_BODY_BYTES)
         await self._reach()
-        answer = self._hub.server_of(host)
+        servers = (each.answer for each in self._hub.fabrics if each.host == host and each.is_connected)
+        answer = next(filter(None, servers), None)
+        if answer is None:
+            raise NoSuchHost(host)
         try:
             async with asyncio.timeout(limit_s):
-                reply = await answer(route, from_bytes(data, MOST_BODY_BYTES))
+                reply = await answer(route, sent)
         except Exception as error:
             raise HubUnreachable(f"{host} could not answer {route}") from error
         return from_bytes(as_bytes(reply, MOST_BODY_BYTES), MOST_BODY_BYTES)
 
 
-def _give(latest: LatestEntries, entries: list[Entry]) -> None:
-    for entry in entries:
-        latest.put(entry)
+class LocalFabric(MemoryFabric):
+    """A host without a fleet: never connected; every call raises HubUnreachable."""
+
+    def __init__(self) -> None:
+        hub = MemoryHub()
+        hub.cut("")
+        super().__init__(hub, "")

@@ -1,8 +1,8 @@
 """The engine of a fleet over NATS JetStream, and what nats-py needs around it (docs/decisions/0040).
 
 Each connection is a client of its own: that of nats-py, when it reconnects by itself, sends later what it
-kept, leaks sockets that the hub refuses, and gives up for good where the hub refuses its key for a moment. A call
-that is on its way when the connection breaks ends at once, as unknown. This module imports nats: import it late.
+kept, leaks sockets that the hub refuses, and gives up for good where the hub refuses its key for a moment. A
+call that is on its way when the connection breaks ends at once, as unknown. Import this module at first use.
 """
 
 import asyncio
@@ -29,7 +29,6 @@ from ralphd.core.text import one_line
 from ralphd.diagnostics import LogLimit
 from ralphd.fleet.buckets import EVENTS, stream_of
 from ralphd.fleet.entries import (
-    MOST_BODY_BYTES,
     LatestEntries,
     as_bytes,
     escaped_key,
@@ -37,6 +36,7 @@ from ralphd.fleet.entries import (
     from_bytes,
 )
 from ralphd.fleet.fabric import (
+    MOST_BODY_BYTES,
     REQUEST_S,
     Bucket,
     Entry,
@@ -132,6 +132,7 @@ class NatsFabric:
             raise HubUnreachable(self.problem or "the connection is closed")
         if self._client is None:
             await self._open()
+            self._spawn(self._watch_over(), self._tasks)
 
     async def _open(self) -> None:
         client, left = Client(), len(self._settings.servers)
@@ -146,11 +147,7 @@ class NatsFabric:
         is_open = False
         try:
             async with asyncio.timeout(REQUEST_S):
-                await client.connect(
-                    error_cb=on_error,
-                    closed_cb=self._on_closed,
-                    **self._settings.options(),
-                )
+                await client.connect(error_cb=on_error, closed_cb=self._lost, **self._settings.options())
         except Exception as error:  # nkeys and ssl have errors of their own
             raise HubUnreachable(_words(error)) from error
         finally:
@@ -175,10 +172,10 @@ class NatsFabric:
         if self._client is not None:
             await _closed(self._client)
 
-    async def _on_closed(self) -> None:
+    async def _lost(self) -> None:
         """End what used the connection, and begin again."""
-        if self._client is None or not self._client.is_closed:
-            return  # a first try has failed
+        if self._client is None or self._client.is_connected:
+            return  # what was closed is a try that failed, or an older connection
         self._client = self._since = None
         self._online.clear()
         self._end_feeds()
@@ -191,6 +188,12 @@ class NatsFabric:
         for feed, task in self._feeds.items():
             feed.stop()  # the wait_for of Python 3.11, in nats-py, loses a cancellation that meets an answer
             task.cancel()
+
+    async def _watch_over(self) -> None:
+        """Leave a client that cannot close, because its peer takes no more bytes."""
+        while True:
+            await asyncio.sleep(PING_S)
+            await self._lost()
 
     async def _reopen(self) -> None:
         rest_s = JITTER_S / 2
@@ -207,7 +210,7 @@ class NatsFabric:
         _limited_log.warn(f"hub: {self.problem}")
         if "permissions violation" in self.problem.lower():  # else it would show as a time-out
             for call, subject in self._calls.items():
-                if f'"{subject}"'.lower() in self.problem.lower():
+                if any(f'"{subject}{end}'.lower() in self.problem.lower() for end in '".'):
                     _cut_short(call)
 
     # Calls.
@@ -231,8 +234,8 @@ class NatsFabric:
         except KeyWrongLastSequenceError as error:
             raise WrongRevision(str(error)) from error
         except (NatsError, OSError, TimeoutError, json.JSONDecodeError) as error:
-            why = self.problem if self._problems != before else _words(error)
-            raise HubUnreachable(f"{subject}: {why}") from error
+            is_explained = isinstance(error, TimeoutError) and self._problems != before
+            raise HubUnreachable(f"{subject}: {self.problem if is_explained else _words(error)}") from error
         if task is not None and task.cancelling() > cancelling:  # lost in nats-py, see _end_feeds
             raise asyncio.CancelledError
 
@@ -246,21 +249,25 @@ class NatsFabric:
         return Entry(key, from_bytes(entry.value or b""), entry.revision or 0)
 
     async def put(self, bucket: Bucket, key: str, value: JsonObject) -> int:
-        escaped, data = escaped_key(key), as_bytes(value)
-        async with self._call(f"$KV.{bucket}.{escaped}") as (_, js):
-            return await _key_value(js, bucket).put(escaped, data)
+        return await self._write(bucket, key, value, revision=None)
 
     async def create(self, bucket: Bucket, key: str, value: JsonObject) -> int:
-        escaped, data = escaped_key(key), as_bytes(value)
-        async with self._call(f"$KV.{bucket}.{escaped}") as (_, js):
-            return await _key_value(js, bucket).create(escaped, data)
+        return await self._write(bucket, key, value, revision=0)
 
     async def update(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int) -> int:
-        if revision < 1:  # NATS takes 0 for a key that was never set
-            raise WrongRevision(f"{key}: no revision {revision}")
+        if revision < 1:
+            raise WrongRevision(f"{key}: there is no revision {revision}")
+        return await self._write(bucket, key, value, revision=revision)
+
+    async def _write(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int | None) -> int:
         escaped, data = escaped_key(key), as_bytes(value)
         async with self._call(f"$KV.{bucket}.{escaped}") as (_, js):
-            return await _key_value(js, bucket).update(escaped, data, last=revision)
+            store = _key_value(js, bucket)
+            if revision is None:
+                return await store.put(escaped, data)
+            if revision == 0:
+                return await store.create(escaped, data)
+            return await store.update(escaped, data, last=revision)
 
     async def entries(self, bucket: Bucket) -> list[Entry]:
         found: dict[str, Entry] = {}
@@ -324,9 +331,8 @@ class NatsFabric:
         for id, subject, body in events:  # one by one: were the first refused, a second would be out of order
             to, data = f"ralph.ev.{host}.{escaped_key(subject)}", as_bytes(body)
             async with self._call(to) as (_, js):
-                await js.publish(
-                    to, data, stream=EVENTS, headers={"Nats-Msg-Id": f"{host}:{escaped_key(id)}"}
-                )
+                headers = {"Nats-Msg-Id": f"{host}:{escaped_key(id)}"}
+                await js.publish(to, data, stream=EVENTS, headers=headers)
 
     # Requests between hosts.
 

@@ -91,7 +91,10 @@ class NatsServer:
         self.start()
 
     def freeze(self) -> None:
+        """Stop every thread with SIGSTOP."""
         os.kill(self.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
+        wait_for(lambda: all(each.read_text().rpartition(") ")[2][0] == "T" for each in threads))
 
     def thaw(self) -> None:
         os.kill(self.pid, signal.SIGCONT)

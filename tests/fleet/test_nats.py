@@ -209,6 +209,32 @@ async def test_a_frozen_hub_is_lost_and_found(
         await until(watch, {"n": 3})
 
 
+async def test_a_full_socket_does_not_hold_a_host(
+    server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client of nats-py cannot close while its peer takes no bytes; the host goes to another server."""
+    monkeypatch.setattr(fleet_nats, "PING_S", 0.5)
+    other = NatsServer(tmp_path / "other")
+    other.start()
+    try:
+        host = NatsFabric(HubSettings((server.url,), "h1"))
+        await host.connect()
+        await other.make_buckets()
+        object.__setattr__(host._settings, "servers", (other.url,))
+        server.freeze()
+        value = {"x": "x" * 60_000}
+        flood = [asyncio.create_task(host.put(Bucket.ITEMS, f"i-{n}", value)) for n in range(400)]
+        await eventually(lambda: not host.is_connected, timeout_s=LIMIT_S)
+        await back(host)
+        answers = await asyncio.gather(*flood, return_exceptions=True)
+        assert all(isinstance(answer, HubUnreachable) for answer in answers)
+        await host.put(Bucket.ITEMS, "i-1", {"n": 1})
+        await host.close()
+    finally:
+        server.kill()
+        other.kill()
+
+
 async def test_a_call_ends_with_its_connection(server: NatsServer, real_hosts: Hosts) -> None:
     host = await real_hosts.host()
     server.freeze()
