@@ -107,8 +107,12 @@ async def test_a_refusal_comes_at_once_with_its_reason(closed_server: NatsServer
 
 async def test_a_key_that_is_unknown_is_refused(closed_server: NatsServer, keys: Keys) -> None:
     host = NatsFabric(closed_server.settings("h3", keys.seed_file("h3")))
-    with pytest.raises(HubUnreachable, match=r"(?i)authorization violation"):
-        await host.connect()
+    reasons = ""
+    for _ in range(20):  # the server's reason may be lost in the reset of the connection
+        with pytest.raises(HubUnreachable) as refused:
+            await host.connect()
+        reasons += str(refused.value).lower()
+    assert "authorization violation" in reasons
     await host.close()
 
 
