@@ -5,17 +5,19 @@ nothing is ever deleted by it. What cannot be reached raises HubUnreachable: the
 the change was applied, and reads back.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 JsonObject = Mapping[str, Any]
 REQUEST_S: Final = 5.0
+MOST_BODY_BYTES: Final = 512 << 10
+"""Of a request to another host, and of its answer."""
 
 
 class Bucket(StrEnum):
-    """The buckets of a fleet. Keys are made of letters, digits and ``-_=/.``."""
+    """The buckets of a fleet. Keys are best made of letters, digits and ``-_/.``: the rest is escaped."""
 
     HOSTS = "hosts"
     ITEMS = "items"
@@ -81,13 +83,16 @@ class Fabric(Protocol):
     async def entries(self, bucket: Bucket) -> list[Entry]:
         """Return all keys of a bucket with their values."""
 
-    def watch(self, bucket: Bucket) -> AsyncIterator[Entry]:
-        """Yield every key now, then each change; after a reconnect all keys again. Ends with ``close``."""
+    def watch(self, bucket: Bucket) -> AsyncGenerator[Entry, None]:
+        """Yield every key now, then each change; after a reconnect all keys again. Ends with ``close``.
+
+        A slow reader gets the latest value of a key, without those before it.
+        """
 
     async def publish_events(self, events: Sequence[tuple[str, str, JsonObject]]) -> None:
         """Append events (id, subject below this host, body), in order; return when all are stored.
 
-        An id that the stream has already is stored once.
+        An id that the stream has already from this host is stored once. The limit of time is for each event.
         """
 
     async def serve(self, answer: Serve) -> None:
@@ -96,4 +101,7 @@ class Fabric(Protocol):
     async def request(
         self, host: str, route: str, body: JsonObject, *, limit_s: float = REQUEST_S
     ) -> JsonObject:
-        """Ask another host. Raises NoSuchHost where nobody answers, HubUnreachable without a connection."""
+        """Ask another host. Raises NoSuchHost where nobody serves it.
+
+        Raises HubUnreachable without an answer in time: the host may have acted.
+        """
