@@ -317,6 +317,7 @@ def test_a_deleted_lease_is_claimed_again(remote: World, holder: Holder) -> None
     assert holder.bump() == LeaseGone()
     assert holder.fence.release(BRANCH, holder.lease, holder.mine) == LeaseGone()
     assert holder.fence.push(BRANCH, holder.head, holder.lease, "", holder.last) == LeaseGone()
+    assert holder.fence.bump(BRANCH, holder.lease, "") == LeaseGone()
     assert remote.refs() == before
 
     last = holder.last

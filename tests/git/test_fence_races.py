@@ -4,6 +4,7 @@ import random
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -184,16 +185,12 @@ class Worker:
     acknowledged: list[tuple[str, str]] = field(default_factory=list)
     seen: tuple[str, int] = ("", 0)
     held: bool = False
-    counts: dict[str, int] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
 
     def work(self, steps: int) -> None:
         for step in range(steps):
             time.sleep(self.chance.choice((0.0, 0.02, 0.05)))
             self.hold(step) if self.held else self.watch()
-
-    def count(self, what: object) -> None:
-        name = what if isinstance(what, str) else type(what).__name__
-        self.counts[name] = self.counts.get(name, 0) + 1
 
     def watch(self) -> None:
         """Take the lease once it was seen unmoved twice in a row."""
@@ -208,7 +205,7 @@ class Worker:
         mine = Lease(lease.host, lease.boot, token, pushed=pushed)
         fence = self.host.with_fault(self.fault())
         answer = fence.claim(BRANCH, mine, state.sha)
-        self.count(answer)
+        self.counts[type(answer).__name__] += 1
         if isinstance(answer, Claimed):
             self.held, self.host.mine, self.host.lease = True, answer.sha, answer.lease
             self.restart()
@@ -226,17 +223,17 @@ class Worker:
         what = self.chance.random()
         if what < 0.08:
             released = host.with_fault(self.fault()).release(BRANCH, host.lease, host.mine)
-            self.count("release")
+            self.counts["released"] += 1
             self.held = isinstance(released, Unreachable)
             return
         if what < 0.2 and host.last:
             host.tree.git("reset", "--quiet", "--hard", f"{host.last}~1")
-            self.count("rewind")
+            self.counts["rewound"] += 1
         host.commit(f"{host.lease.host} {step}")
         if what > 0.9:  # frozen until others have looked three times
             time.sleep(0.3)
         head, answer = host.head, host.push(fault=self.fault())
-        self.count(answer)
+        self.counts[type(answer).__name__] += 1
         match answer:
             case Pushed():
                 self.acknowledged.append((answer.sha, head))
@@ -250,17 +247,23 @@ class Worker:
                 assert isinstance(answer, Unreachable), answer  # mine and last stay as they were
 
     def fault(self) -> str:
-        return self.chance.choices(("", "after", "before"), (8, 2, 1))[0]
+        once = f"once-{self.chance.random()}"
+        return self.chance.choices(("", "after", "before", once), (8, 2, 1, 1))[0]
 
 
 def test_a_chaos_of_holders_loses_nothing(tmp_path: Path) -> None:
-    with world(tmp_path, "file") as remote:
-        workers = [Worker(remote.host(f"h{number}"), random.Random(SEED + number)) for number in range(3)]
+    assert chaos(tmp_path, "file", SEED, STEPS)["Pushed"]
+
+
+def chaos(directory: Path, kind: str, seed: int, steps: int) -> Counter[str]:
+    """Return how often each thing happened."""
+    with world(directory, kind) as remote:
+        workers = [Worker(remote.host(f"h{number}"), random.Random(seed + number)) for number in range(3)]
         with ThreadPoolExecutor(len(workers)) as pool:
-            for each in [pool.submit(worker.work, STEPS) for worker in workers]:
-                each.result(timeout=100)
+            for each in [pool.submit(worker.work, steps) for worker in workers]:
+                each.result()
         check_history(remote, [push for worker in workers for push in worker.acknowledged])
-        print([worker.counts for worker in workers])
+        return sum((worker.counts for worker in workers), Counter())
 
 
 def check_history(remote: World, acknowledged: list[tuple[str, str]]) -> None:

@@ -18,7 +18,6 @@ from ralphd.git import remote
 from ralphd.git.fence.lease_ref import (
     Aside,
     LeaseForm,
-    is_same_holding,
     is_stored,
     read_lease,
     write_lease,
@@ -30,7 +29,6 @@ TRIES: Final = 3
 MOST_ASIDE: Final = 20
 PUSH_URL: Final = "/dev/null/ralphd-pushes-this-branch-after-each-kept-iteration-so-commit-and-do-not-push"
 """No path below /dev/null exists, so git prints this address as the reason."""
-_ONLY_THESE: Final = ("--no-follow-tags", "--no-recurse-submodules")
 _TRUE_HISTORY: Final = {"GIT_NO_REPLACE_OBJECTS": "1", "GIT_GRAFT_FILE": "/dev/null"}
 """What is pushed has the history without replacements and grafts, which an agent may have made."""
 _CONTENDED: Final = re.compile(r"cannot lock ref|failed to update ref|stale info|atomic transaction failed")
@@ -50,6 +48,11 @@ class LeaseState:
     sha: str = ""
     lease: Lease | None = None
     tip: str = ""
+
+    def lease_of(self, lease: Lease) -> Lease | None:
+        """Return the lease if it is of the same host since the same claim; what was pushed may differ."""
+        present, same = self.lease, (lease.host, lease.boot, lease.token)
+        return present if present and (present.host, present.boot, present.token) == same else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +173,8 @@ class Fence:
                 if not (why := self._send((ref, expected, sha))):
                     return Claimed(sha, lease)
                 present = self._state(branch)
-                if present.lease is not None and is_same_holding(present.lease, lease):
-                    return Claimed(present.sha, present.lease)
+                if ours := present.lease_of(lease):
+                    return Claimed(present.sha, ours)
                 if present.sha != expected:
                     return ClaimLost(present)
                 if not _CONTENDED.search(why):
@@ -241,19 +244,22 @@ class Fence:
             present = self._state(branch)
             if (present.sha, present.tip) == (sha, head):
                 return Pushed(sha, lease)
-            if present.lease is None or not is_same_holding(present.lease, lease):
+            if (ours := present.lease_of(lease)) is None:
                 return _loss(present)
-            # A file remote that is killed between two refs leaves half a push: a tip between is still ours.
-            if not (self._contains(present.tip, last) and self._contains(head, present.tip)):
-                is_ours = self._contains(present.tip, last) and present.tip == present.lease.pushed
-                return Rewound(present.tip) if is_ours else BranchMoved(present.tip)
+            # A server that is killed between two refs leaves half a push: a tip in between is still ours.
+            if not self._contains(present.tip, last):
+                return BranchMoved(present.tip)
+            if not self._contains(head, present.tip):
+                return Rewound(present.tip) if present.tip == ours.pushed else BranchMoved(present.tip)
             if (present.sha, present.tip) == (mine, last) and not _CONTENDED.search(why):
                 break
-            mine, last, lease = present.sha, present.tip, replace(lease, n=present.lease.n)
+            mine, last, lease = present.sha, present.tip, replace(lease, n=ours.n)
         return _failure(why)
 
     def _move_lease(self, branch: str, lease: Lease, mine: str, host: HostName) -> LeaseMove:
         why = ""
+        if not mine:
+            return LeaseGone()
         try:
             ref, _ = self._names(branch)
             for _ in range(TRIES):
@@ -262,14 +268,13 @@ class Fence:
                 if not (why := self._send((ref, mine, sha))):
                     return Pushed(sha, new)
                 present = self._state(branch)
-                if present.lease is not None and is_same_holding(present.lease, new):
-                    if present.sha == sha or not host:
-                        return Pushed(present.sha, present.lease)
-                elif present.lease is None or not is_same_holding(present.lease, lease):
+                if (moved := present.lease_of(new)) and (present.sha == sha or not host):
+                    return Pushed(present.sha, moved)
+                if (ours := present.lease_of(lease)) is None:
                     return _loss(present)
                 if present.sha == mine and not _CONTENDED.search(why):
                     break
-                mine, lease = present.sha, present.lease
+                mine, lease = present.sha, ours
         except (NotDone, OSError) as error:
             return Unreachable(error_text(error))
         return _failure(why)
@@ -312,9 +317,8 @@ class Fence:
                 return LeaseState(tip=tip)
             if not is_stored(git, sha):
                 words = ("--no-tags", "--no-recurse-submodules", "--", self.url, ref)
-                if why := remote.fetch(
-                    self.directory, *words, outside=self.environment, limit_s=self.limit_s
-                ):
+                why = remote.fetch(self.directory, *words, outside=self.environment, limit_s=self.limit_s)
+                if why:
                     raise NotDone(why)
                 git = self._git()
             if is_stored(git, sha):  # else it has moved in between
@@ -332,10 +336,10 @@ class Fence:
     def _send(self, *updates: Update) -> str:
         """Push all updates or none, each only if its ref is as expected. Return why it failed, if it did."""
         leases = (f"--force-with-lease={ref}:{old}" for ref, old, _ in updates)
-        words = (*leases, *(("--atomic",) if len(updates) > 1 else ()), *_ONLY_THESE, "--", self.url)
+        words = ["--atomic"] * (len(updates) > 1) + ["--no-follow-tags", "--no-recurse-submodules", *leases]
         refspecs = (f"{new}:{ref}" for ref, _, new in updates)
         return remote.push_commit(
-            self.directory, *words, *refspecs, outside=self.environment, limit_s=self.limit_s
+            self.directory, *words, "--", self.url, *refspecs, outside=self.environment, limit_s=self.limit_s
         )
 
     def _contains(self, newer: str, older: str) -> bool:

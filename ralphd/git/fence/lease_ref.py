@@ -86,11 +86,6 @@ def decode_lease(content: bytes) -> Lease | None:
         return None
 
 
-def is_same_holding(one: Lease | None, other: Lease) -> bool:
-    """Whether both are of one host since one claim; they may differ in what was pushed."""
-    return one is not None and (one.host, one.boot, one.token) == (other.host, other.boot, other.token)
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > _MOST_CHARS or not value.isprintable():
         raise TypeError
