@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,7 @@ def test_a_released_lease_can_be_claimed_by_anybody(remote: World, holder: Holde
     released = holder.fence.release(BRANCH, holder.lease, holder.mine)
     assert isinstance(released, Pushed)
     assert released.lease.host == ""
-    again = holder.fence.release(BRANCH, holder.lease, holder.mine)
+    again = holder.fence.release(BRANCH, replace(holder.lease, at=9.0), holder.mine)
     assert again == released
 
     other = remote.host("h2")
@@ -259,6 +260,43 @@ def test_half_a_push_of_a_killed_server_is_completed(remote: World, holder: Hold
         assert (remote.refs()[HEAD_REF], remote.refs()[LEASE_REF]) == (head, answer.sha)
 
 
+def test_a_server_killed_between_two_refs_is_noticed(remote: World, holder: Holder) -> None:
+    once = remote.root / "once"
+    remote.hook(
+        "reference-transaction",
+        f"#!/bin/sh\n[ $1 = committed ] && [ ! -e {once} ] || exit 0\ntouch {once}\n"
+        f"git update-ref {HEAD_REF} {holder.last}\nkill -9 $PPID\n",
+    )
+    head = holder.commit("two")
+
+    answer = holder.push()
+
+    assert once.exists()
+    assert isinstance(answer, Pushed)
+    assert answer.lease.n == 3
+    assert (remote.refs()[HEAD_REF], remote.refs()[LEASE_REF]) == (head, answer.sha)
+
+
+def test_a_locked_ref_is_tried_again(remote: World, holder: Holder) -> None:
+    lock, once = remote.bare.path / f"{HEAD_REF}.lock", remote.root / "once"
+    lock.touch()
+    remote.hook("pre-receive", f"#!/bin/sh\n[ -e {once} ] && rm -f {lock}\ntouch {once}\n")
+    holder.commit("two")
+
+    assert isinstance(holder.push(), Pushed)
+
+
+@pytest.mark.parametrize("other", [{"boot": "later"}, {"token": 2}, {"host": "h2"}], ids=repr)
+def test_another_holding_of_the_host_fences(remote: World, holder: Holder, other: dict[str, Any]) -> None:
+    claimed = holder.fence.claim(BRANCH, replace(holder.lease, **other), holder.mine)
+    assert isinstance(claimed, Claimed)
+    holder.commit("two")
+
+    assert holder.push() == Fenced(claimed.sha, claimed.lease)
+    assert holder.bump() == Fenced(claimed.sha, claimed.lease)
+    assert remote.subjects()[0] == "one"
+
+
 # People
 
 
@@ -299,8 +337,11 @@ def test_a_persons_commits_that_were_merged_are_pushed(remote: World, holder: Ho
     person.git("checkout", "--quiet", BRANCH)
     person.commit("theirs")
     person.git("push", "--quiet", "origin", BRANCH)
+    tip = person.git("rev-parse", "HEAD").strip()
     holder.commit("two")
-    assert isinstance(holder.push(), BranchMoved)
+    assert holder.push() == BranchMoved(tip)
+    holder.tree.git("fetch", "--quiet")
+    assert holder.push() == BranchMoved(tip)
 
     holder.tree.git("pull", "--quiet", "--no-rebase", "--no-edit", remote.url, BRANCH)
 
