@@ -56,7 +56,7 @@ def holder(remote: World) -> Holder:
 # Claim, push, release
 
 
-def test_a_claim_is_the_first_value_of_a_ref(remote: World) -> None:
+def test_a_claim_creates_the_lease_ref(remote: World) -> None:
     host = remote.host("h1")
     assert host.state() == LeaseState()
     lease = Lease(HostName("h1"), "b", 4, item=ItemId("i-7f3k"), at=1.5)
@@ -69,7 +69,7 @@ def test_a_claim_is_the_first_value_of_a_ref(remote: World) -> None:
     assert remote.host("h2").state() == LeaseState(claimed.sha, lease)
 
 
-def test_a_claim_of_a_taken_branch_names_its_holder(remote: World, holder: Holder) -> None:
+def test_a_lost_claim_names_the_holder(remote: World, holder: Holder) -> None:
     other = remote.host("h2")
 
     for expected in ("", "1" * 40):
@@ -244,7 +244,7 @@ def test_lost_answers_of_claim_bump_and_release(remote: World, fault: str) -> No
     assert host.state() == LeaseState(released.sha, released.lease)
 
 
-def test_half_a_push_of_a_killed_server_is_completed(remote: World, holder: Holder) -> None:
+def test_half_a_push_is_completed(remote: World, holder: Holder) -> None:
     """A repository of files moves refs one by one: a crash in between leaves one moved."""
     for moved in (LEASE_REF, HEAD_REF):
         mine, last, lease = holder.mine, holder.last, holder.lease
