@@ -27,6 +27,7 @@ PUSH_LIMIT_S: Final = 120.0
 _ABORT_LIMIT_S: Final = 20.0
 _END_GRACE_S: Final = 5.0
 _TAIL_BYTES: Final = 8192
+_REFS_BYTES: Final = 1 << 20
 _REASON_CHARS: Final = 300
 _REDIRECTING: Final = (
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"),
@@ -43,9 +44,11 @@ _NO_PROMPT: Final = {
     **{"SSH_ASKPASS_REQUIRE": "never", "GCM_INTERACTIVE": "never"},
 }
 _HEADS: Final = "refs/heads/"
-_REASONS: Final = (r"!|CONFLICT", r"fatal:|error:|remote: error")
+_REASONS: Final = (r"!(?!.*\(atomic push fail)|CONFLICT", r"!", r"fatal:|error:|remote: error")
 """The lines that give the reason, the plainest first."""
 _BEHIND: Final = "rejected, since the upstream has commits that are not here: git pull --rebase"
+_REFUSAL: Final = re.compile(r"\[(remote )?rejected\]|end does not support --atomic")
+_REF: Final = re.compile(r"^([0-9a-f]{40}|[0-9a-f]{64})\t(refs/\S+)$", re.MULTILINE)
 _SECRET: Final = re.compile(r"://[^/@\s]+@")
 _FIELDS: Final = ("upstream:short", "upstream", "upstream:remotename", "upstream:remoteref", "upstream:track")
 
@@ -113,27 +116,63 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str
     return f"pushed {upstream.ahead} commit{'s' * (upstream.ahead != 1)} to {upstream.name}"
 
 
-def fetch(directory: Path, *words: str, outside: Mapping[str, str] | None = None) -> str:
+def fetch(
+    directory: Path, *words: str, outside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S
+) -> str:
     """Run ``git fetch``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``."""
-    return _failure(directory, "fetch", "--quiet", "--no-write-fetch-head", *words, outside=outside)
+    words = ("fetch", "--quiet", "--no-write-fetch-head", *words)
+    return _failure(directory, *words, outside=outside, limit_s=limit_s)
 
 
-def push_commit(directory: Path, *words: str, outside: Mapping[str, str] | None = None) -> str:
+def push_commit(
+    directory: Path, *words: str, outside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S
+) -> str:
     """Run ``git push``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``."""
-    return _failure(directory, "push", "--porcelain", *words, outside=outside)
+    return _failure(directory, "push", "--porcelain", *words, outside=outside, limit_s=limit_s)
 
 
-def _failure(directory: Path, *words: str, outside: Mapping[str, str] | None) -> str:
+def _failure(directory: Path, *words: str, outside: Mapping[str, str] | None, limit_s: float) -> str:
     try:
-        _run(directory, *words, limit_s=PUSH_LIMIT_S, outside=outside, settings=_NO_HOOKS)
+        _run(directory, *words, limit_s=limit_s, outside=outside, settings=_NO_HOOKS)
     except _Failed as why:
         return str(why)
     return ""
 
 
+def remote_refs(
+    directory: Path, url: str, *names: str, outside: Mapping[str, str] | None = None,
+    limit_s: float = PULL_LIMIT_S,
+) -> tuple[str, dict[str, str]]:  # fmt: skip
+    """Return the shas of those refs (full names) that the remote has. Blocks as ``push``.
+
+    The first value is why they could not be read; empty if they could.
+    """
+    words = ("ls-remote", "--quiet", "--", url, *names)
+    with tempfile.TemporaryFile() as output:
+        try:
+            _run(directory, *words, limit_s=limit_s, outside=outside, settings=_NO_HOOKS, stdout=output)
+        except _Failed as why:
+            return str(why), {}
+        output.seek(0)
+        text = output.read(_REFS_BYTES + 1).decode(errors="replace")
+    if len(text) > _REFS_BYTES:
+        return "git ls-remote: too many refs have such names", {}
+    # ls-remote also lists refs whose names only end in one of these.
+    return "", {name: sha for sha, name in _REF.findall(text) if name in names}
+
+
 def is_rejection(why: str) -> bool:
     """Whether a push failed because the remote refused it, not because it could not be reached."""
     return why.startswith(("git push: !", f"git push: {_BEHIND}"))
+
+
+def is_refusal(why: str) -> bool:
+    """Whether a refusal arrived as the answer to a push.
+
+    The refs may have moved nevertheless: curl repeats a request when the connection breaks, and the second
+    one is refused because the first was carried out.
+    """
+    return _REFUSAL.search(why) is not None
 
 
 def _rebase(directory: Path, upstream: _Upstream, *, limit_s: float) -> None:
@@ -171,7 +210,7 @@ def _upstream(directory: Path) -> _Upstream:
 
 def _run(
     directory: Path, *words: str, limit_s: float, outside: Mapping[str, str] | None = None,
-    settings: tuple[str, ...] = (),
+    settings: tuple[str, ...] = (), stdout: IO[bytes] | None = None,
 ) -> None:  # fmt: skip
     """Run git as the user would. Raises _Failed with the line of output that gives the reason."""
     with tempfile.TemporaryFile() as output:
@@ -181,8 +220,9 @@ def _run(
             argv = ["git", *_QUIET, *settings, "-C", str(directory), *words]
             env = _environment(directory, os.environ if outside is None else outside)
             git = subprocess.Popen(
-                argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-            )
+                argv, env=env, stdin=subprocess.DEVNULL, stdout=stdout or output, stderr=output,
+                start_new_session=True,
+            )  # fmt: skip
         except OSError as error:
             raise _Failed(f"git cannot be started ({error.strerror})") from error
         try:
