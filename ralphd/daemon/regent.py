@@ -169,6 +169,7 @@ class Regent:
         shown["landing"] = self._services.landing_of(self.name)
         shown["sandbox"] = inside and sandbox.view_of(*inside)
         shown["message"] = self._why_wait or view["message"]
+        left += filter(None, [self._services.why_unqueued(self.name)])
         notes = [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]
         return shown | {"notes": notes}
 

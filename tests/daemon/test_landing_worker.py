@@ -36,6 +36,7 @@ class Bench:
             cast(Any, SimpleNamespace(clock=self.clock, state_directory=tmp_path / "state")),
             busy=set,
             tell_end=cast(Any, None),
+            pin=cast(Any, None),
         )
         bench = self
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -40,6 +41,14 @@ NETWORK_RETRY_S: Final = 60.0
 REJECTED_RETRY_S: Final = 3600.0
 """Each further try costs a test run, and the remote has refused."""
 REASON: Final = "ralph: landed"
+
+
+class Follow(StrEnum):
+    """Whether something waits on ``ralph/landed``. ``diverged``: the target has commits that it lacks."""
+
+    DONE = "done"
+    WAITS = "waits"
+    DIVERGED = "diverged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,20 +156,18 @@ class TargetBranch:
         names = (self._ref, LANDED, "packed-refs", "reftable/tables.list", "index")
         return tuple(map(trace, (*(common / name for name in names), *common.glob("worktrees/*/index"))))
 
-    def follow(self, git: GitRunner) -> bool:
-        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3).
-
-        Return whether nothing waits there any more.
-        """
+    def follow(self, git: GitRunner) -> Follow:
+        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3)."""
         tip = self.read(git, fetches=False)
         if not tip.landed:
-            return True
-        if not is_ancestor(git, tip.landed, tip.tip) and (
-            not is_ancestor(git, tip.tip, tip.landed) or self.move_local(git, tip.tip, tip.landed)
-        ):
-            return False
+            return Follow.DONE
+        if not is_ancestor(git, tip.landed, tip.tip):
+            if not is_ancestor(git, tip.tip, tip.landed):
+                return Follow.DIVERGED
+            if self.move_local(git, tip.tip, tip.landed):
+                return Follow.WAITS
         git.update_refs(f"delete {LANDED} {tip.landed}")
-        return True
+        return Follow.DONE
 
     def move_local(self, git: GitRunner, old: str, new: str) -> str:
         """Move the local branch forward. Return why it is left as it is; empty if it moved."""

@@ -70,6 +70,15 @@ def _remove(work_tree: Path, tree: Path) -> None:
     git.run("worktree", "prune")
 
 
+def discard(work_tree: Path, tree: Path) -> None:
+    """Remove a queue's work tree and what it kept from gc; all of it can be made again. Raises NotDone."""
+    git = GitRunner(work_tree)
+    _remove(work_tree, tree)
+    refs = git.text("for-each-ref", "--format=%(refname)", KEPT_REFS).split()
+    if refs:
+        git.update_refs(*(f"delete {ref}" for ref in refs))
+
+
 def keep_rebased(git: GitRunner, heads: Iterable[str]) -> None:
     """Keep branches that landed as copies. Raises NotDone."""
     if commands := [f"update {REBASED}{head} {head}" for head in heads]:

@@ -23,7 +23,13 @@ from ralphd.core.loop.inbox import Inbox
 from ralphd.core.worktrees.rules import Worktree
 from ralphd.git.landing.follow import planned
 from ralphd.git.landing.merge import Tip, ToMerge, changed_paths, merge_batch
-from ralphd.git.landing.target import NETWORK_RETRY_S, REJECTED_RETRY_S, TargetBranch, find_target
+from ralphd.git.landing.target import (
+    NETWORK_RETRY_S,
+    REJECTED_RETRY_S,
+    Follow,
+    TargetBranch,
+    find_target,
+)
 from ralphd.git.landing.tree import is_ours, prepare
 from ralphd.git.runner import GitRunner, NotDone
 
@@ -219,7 +225,7 @@ def test_a_dirty_checkout_is_not_touched(place: Place) -> None:
     assert "not committed" in moved.note
     assert (place("rev-parse", "main"), place("rev-parse", "ralph/landed")) == (before, commit)
     assert (place.path / "shared").read_text() == "my work\n"
-    assert place.target.follow(place.git) is False
+    assert place.target.follow(place.git) is Follow.WAITS
 
     second = merged(place, _branch_beside(place))
     assert isinstance(place.target.advance(place.git, place.tip(), second), TargetMoved)
@@ -229,7 +235,7 @@ def test_a_dirty_checkout_is_not_touched(place: Place) -> None:
     assert place.target.signature(place.path / ".git") == before_seen
     place("restore", "shared")
     assert place.target.signature(place.path / ".git") != before_seen
-    assert place.target.follow(place.git) is True
+    assert place.target.follow(place.git) is Follow.DONE
     assert place("rev-parse", "main") == second
     assert place("branch", "--list", "ralph/landed") == ""
     assert (place.path / "a").exists()
