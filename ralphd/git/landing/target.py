@@ -285,7 +285,7 @@ def find_target(work_tree: Path, branch: str, *, known: Target | None = None) ->
     """
     git = GitRunner(work_tree)
     if branch.startswith("-") or git.run("check-ref-format", HEADS + branch)[0]:
-        raise NotDone(f"[landing] target: {branch!r} is no possible name of a branch")
+        raise NotDone(f"[landing] target: {branch!r} cannot be the name of a branch")
     if known is not None and known.url and known.branch == branch:
         return known
     name, url = _address(git, branch)

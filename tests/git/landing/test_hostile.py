@@ -322,7 +322,7 @@ def test_a_target_may_exist_at_the_remote_only(place: Place, tmp_path: Path) -> 
     ("name", "why"),
     [
         ("typo", "no branch typo here or at origin, as of the last git fetch"),
-        *((name, f"{name!r} is no possible name of a branch") for name in ("a..b", "../x", "", "-x", "a b")),
+        *((name, f"{name!r} cannot be the name of a branch") for name in ("a..b", "../x", "", "-x", "a b")),
     ],
 )
 def test_an_unknown_target_is_refused_by_its_key(place: Place, name: str, why: str) -> None:
