@@ -180,6 +180,7 @@ def test_ignored_files_and_the_times_of_files_stay(tree: Tree) -> None:
 def test_an_ignored_configuration_does_not_survive(tree: Tree) -> None:
     tree.place("rm", "-q", "ralph.toml")
     tree.commit = tree.place.commit("no rules", **{".gitignore": "*.toml\n"})
+    tree.prepare()
     (tree.path / "ralph.toml").write_text(WEAK)
     tree.prepare()
     assert not (tree.path / "ralph.toml").exists()
