@@ -253,7 +253,7 @@ def test_a_target_is_never_replaced_by_main(daemon: Daemon, target: str) -> None
         assert "api" in yard.git("ls-tree", "--name-only", "origin/staging").split()
     else:
         said = Person(daemon)("land", "api")
-        assert said.returncode == 1 and "the branch mian does not exist" in said.stderr, said
+        assert said.returncode == 1 and "no branch mian here" in said.stderr, said
     assert yard.git("rev-parse", "main") == yard.git("rev-parse", "origin/main") == before
 
 

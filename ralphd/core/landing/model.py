@@ -183,13 +183,13 @@ class LandingQueue:
         return tuple(each for each in self.candidates if each.standing is standing)
 
     def copied(self, branch: str) -> tuple[tuple[str, str], ...] | None:
-        """Return the heads of a branch that landed by rebase, each with its last copy.
+        """Return the heads that landed by rebase, of any branch, each with its last copy.
 
-        None: the branch was pushed, so somebody may have its commits (M2).
+        None: this branch was pushed, so somebody may have its commits (M2).
         """
-        known = [each for each in self.candidates if each.branch == branch and not each.undoes]
-        pushed = any(each.publishes for each in known)
-        return None if pushed else tuple((each.head, each.commit) for each in known if each.copies)
+        if any(each.publishes and each.branch == branch for each in self.candidates):
+            return None
+        return tuple((each.head, each.commit) for each in self.candidates if each.copies and not each.undoes)
 
     @property
     def is_idle(self) -> bool:

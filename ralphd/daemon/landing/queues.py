@@ -334,8 +334,9 @@ class LandingQueues:
         base = replace(base, port_base=base.port_base or next(free, 0), tree=tree, work_tree=str(work_tree))
         inside = _inside(account.definition.directory, git)
         for _ in range(2):  # its tip may name another branch
-            target = find_target(work_tree, branch)
-            tip = TargetBranch(target, work_tree, environment=environment).read(git, fetches=True).tip
+            target = find_target(work_tree, branch, known=known.target if known else None)
+            at = TargetBranch(target, work_tree, environment=environment, scratch=files.home)
+            tip = at.read(git, fetches=True).tip
             base = replace(base, target=target)
             base = self._pinned_at(base, files, inside, tip, flags=flags, environment=environment)
             named = config.Configuration.from_pinned(base.pinned).landing.target
@@ -351,7 +352,8 @@ class LandingQueues:
     ) -> LandingQueue:  # fmt: skip
         """Return the queue with the configuration that is ``inside`` a commit of the target. Blocks."""
         tree = Path(queue.tree)
-        prepare(Path(queue.repository), Path(queue.work_tree), tree, tip, old=files.old_tree)
+        common, work_tree = Path(queue.repository), Path(queue.work_tree)
+        prepare(common, work_tree, tree, tip, old=files.old_tree, scratch=files.home)
         place = (tree / inside).resolve()
         if not (place.is_dir() and place.is_relative_to(tree.resolve())):  # it is not there, or is a link
             place = tree

@@ -37,7 +37,7 @@ from ralphd.daemon.gate.test_runs import GateTestResult, GateTests, SetupRuns
 from ralphd.daemon.ralph.run_source import RunSource
 from ralphd.errors import RalphdError
 from ralphd.git.landing import merge
-from ralphd.git.landing.target import NETWORK_RETRY_S, Follow, TargetBranch
+from ralphd.git.landing.target import NETWORK_RETRY_S, Follow, TargetBranch, recorded
 from ralphd.git.landing.tree import is_ours, keep_rebased, prepare
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
@@ -223,7 +223,10 @@ class QueueWorker:
     def _target(self) -> TargetBranch:
         environment = self._source.files.load_environment() or None
         work_tree = Path(self.queue.work_tree)
-        return TargetBranch(self.queue.target, work_tree, self._busy(), environment)
+        waiting = recorded(self.queue)
+        return TargetBranch(
+            self.queue.target, work_tree, self._busy(), environment, landed=waiting, scratch=self.files.home
+        )
 
     def _git(self) -> GitRunner:
         work_tree = Path(self.queue.work_tree)
@@ -328,7 +331,8 @@ class QueueWorker:
         self._git()
         repository, source = Path(self.queue.repository), Path(self.queue.work_tree)
         old, is_whole = self.files.old_tree, self.queue.is_spoiled
-        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole)
+        home = self.files.home
+        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=home)
         if repository.parent == source:  # others are ralphs'
             include(source, self._tree, renews=True)
 
