@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.config import configuration as config
@@ -26,7 +27,7 @@ from ralphd.errors import ConfigFaults, NotLandable, RalphdError
 from ralphd.git.landing import merge
 from ralphd.git.landing.follow import planned
 from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch, find_target
-from ralphd.git.landing.tree import discard, keep, prepare
+from ralphd.git.landing.tree import discard, keep, write_rules
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.process.machine import are_free
@@ -351,13 +352,9 @@ class LandingQueues:
         flags: Mapping[str, Any], environment: Mapping[str, str],
     ) -> LandingQueue:  # fmt: skip
         """Return the queue with the configuration that is ``inside`` a commit of the target. Blocks."""
-        tree = Path(queue.tree)
-        common, work_tree = Path(queue.repository), Path(queue.work_tree)
-        prepare(common, work_tree, tree, tip, old=files.old_tree, scratch=files.home)
-        place = (tree / inside).resolve()
-        if not (place.is_dir() and place.is_relative_to(tree.resolve())):  # it is not there, or is a link
-            place = tree
-        pinned = config.load(place, flags=flags, environ=environment).pinned()
+        with TemporaryDirectory(prefix=f"git.{os.getpid()}.", dir=files.home) as name:
+            place = write_rules(GitRunner(Path(queue.work_tree)), tip, inside, Path(name))
+            pinned = config.load(place, flags=flags, environ=environment).pinned()
         pinned["values"] = {key: value for key, value in pinned["values"].items() if key in PINNED}
         is_same = pinned == queue.pinned
         green, counts_at = (queue.green, queue.counts_at) if is_same else ("", "")

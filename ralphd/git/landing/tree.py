@@ -234,6 +234,24 @@ def discard(work_tree: Path, tree: Path) -> None:
         git.update_refs(*(f"delete {ref}" for ref in refs))
 
 
+def write_rules(git: GitRunner, commit: str, inside: str, top: Path) -> Path:
+    """Write each ``ralph.toml`` that counts for a directory of a commit below ``top``; return that directory.
+
+    They are read from the commit: tests can write the queue's work tree. Raises NotDone, OSError.
+    """
+    (top / ".git").mkdir()  # where the search for the file ends
+    place = top / inside
+    place.mkdir(parents=True, exist_ok=True)
+    folders = [each for each in (place, *place.parents) if each.is_relative_to(top)]
+    names = [str((each / "ralph.toml").relative_to(top)) for each in folders]
+    for entry in filter(None, git.output("ls-tree", "-z", commit, "--", *names).split(b"\0")):
+        about, _, name = entry.partition(b"\t")
+        mode, _, sha = about.decode().split(" ")
+        if mode.startswith("100"):
+            (top / os.fsdecode(name)).write_bytes(git.output("cat-file", "blob", sha))
+    return place
+
+
 def keep_rebased(git: GitRunner, heads: Iterable[str]) -> None:
     """Keep branches that landed as copies, and no longer the oldest of them. Raises NotDone."""
     if new := {f"{REBASED}{head}": head for head in heads}:
