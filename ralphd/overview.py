@@ -22,6 +22,7 @@ _WAITS_WITHIN = RUNS | {"waiting_for_retry"}
 _CAN_WAIT = ("running", "waiting_for_retry", "paused")
 LIMITS = frozenset({"usage_limit", "rate_limit"})
 _WAIT_PHRASES = {
+    "resources": ("slots are in use",),
     "usage_limit": ("usage limit", "limit reset", "-hour limit", "weekly limit", " is out"),
     "rate_limit": ("rate limit",),
     "outage": ("reach its service", "outage"),
@@ -79,9 +80,10 @@ def wait_reason(view: "View") -> str:
     """
     wait, saved = part(view, "wait"), part(view, "checkpoint").get("pause_reason")
     reason = str(wait.get("reason") or "").strip()
-    if wait and saved in LIMITS and " " in reason and view.get("command") == []:
+    known = known_reason(reason) if wait else ""
+    if wait and saved in LIMITS and known != "resources" and " " in reason and view.get("command") == []:
         return str(saved)
-    return known_reason(reason) if wait else ""
+    return known
 
 
 def known_reason(words: str) -> str:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd import overview, wire
+from ralphd.core.quota.model import NO_SLOT
 from ralphd.overview import CELLS, WORDS, Row, cell, folded, marked, rows, totals, word
 
 AT = "2026-11-21T20:31:00Z"
@@ -37,6 +38,16 @@ SENTENCE = {"reason": "claude stopped, resets soon", "until": AT}
         ),
         (
             {"state": "waiting_for_retry", "wait": SENTENCE, "checkpoint": {"pause_reason": "usage_limit"}},
+            "waiting",
+        ),
+        ({"state": "waiting_for_retry", "wait": {"reason": NO_SLOT, "until": None}}, "waiting"),
+        (
+            {
+                "state": "waiting_for_retry",
+                "wait": {"reason": f"account work: 1 of 1 {NO_SLOT}", "until": None},
+                "command": [],
+                "checkpoint": {"pause_reason": "usage_limit"},
+            },
             "waiting",
         ),
         ({"state": "testing", "wait": LIMIT}, "testing"),

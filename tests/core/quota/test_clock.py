@@ -183,6 +183,17 @@ def test_slots_go_to_the_largest_priority_then_to_the_longest_wait() -> None:
     assert order == ["d.1", "b.1", "c.1"]
 
 
+def test_a_free_slot_of_those_before_is_in_use() -> None:
+    rules = AccountRules(slots=1)
+    clock = quota.ask(OPEN, "a.1", 1.0, rules).clock
+    for by, at in (("b.1", 2.0), ("c.1", 3.0)):
+        clock = quota.ask(clock, by, at, rules).clock
+    full, free = quota.hold_of(clock, "b.1", 9.0, rules), quota.ended(clock, "a.1")
+    assert full is not None and full.why == f"account {clock.account}: 1 of 1 slots are in use"
+    last = quota.hold_of(free, "c.1", 9.0, rules)
+    assert last is not None and last.why == f"{full.why}; next after b"
+
+
 def test_keep_free_stops_work_until_the_windows_reset() -> None:
     clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.91, 100.0, 1000.0),))
     rules = AccountRules(keep_free=0.1)
