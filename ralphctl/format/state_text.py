@@ -154,6 +154,8 @@ def _steps(view: View) -> list[tuple[str, str]]:
             return [("see why", why), ("start it again", again)]
         case "stopped" | "idle":
             return [("start it", again)]
+        case "done" if overview.is_aside(part(view, "landing")):
+            return [("in the target's checkout, once it is clean", overview.MERGE), ("see what it did", done)]
         case "done" if part(view, "landing").get("state") == "waiting":
             return [("land its branch", f"ralphctl land {name}"), ("see what it did", done)]
         case "done" if part(view, "landing").get("state") == "refused":

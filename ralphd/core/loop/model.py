@@ -72,8 +72,8 @@ class Cooldown:
     """An agent that is not asked. ``until`` None: until you act. ``probes``: tries so far.
 
     ``back``: it returned to the pool, and stays listed until it has worked once, so that the next wait for an
-    unknown reset is longer. ``guessed``: the service named no reset. ``for_slot``: all slots of its account are
-    in use, and ``until`` is when to ask again at the latest.
+    unknown reset is longer. ``guessed``: the service named no reset. ``for_slot``: all slots of its account
+    are in use, and ``until`` is when to ask again at the latest.
     """
 
     agent: str

@@ -252,6 +252,8 @@ def view_of(clock: QuotaClock, at: Moment) -> dict[str, Any]:
 
 def _window_view(window: QuotaWindow, at: Moment) -> dict[str, Any]:
     ends_at, resets_at = window.ends_at(), window.resets_at
+    if at - window.seen_at > model.FRESH_S:
+        ends_at = None
     is_over = resets_at is not None and resets_at <= at
     return {
         "name": window.name,

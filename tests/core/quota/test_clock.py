@@ -205,6 +205,13 @@ def test_keep_free_stops_work_until_the_windows_reset() -> None:
     assert quota.hold_of(clock, "b.1", 200.0, AccountRules(keep_free=0.05)) is None
 
 
+def test_an_idle_account_has_no_pace() -> None:
+    clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.2, 0.0, 18000.0),))
+    clock = quota.reported(clock, (QuotaWindow("five_hour", 0.5, 3600.0, 18000.0),))
+    ends_at = {at: quota.view_of(clock, at)["windows"][0]["ends_at"] for at in (3700.0, 9000.0)}
+    assert ends_at[3700.0] is not None and ends_at[9000.0] is None
+
+
 def test_the_pace_says_when_a_window_ends() -> None:
     clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.2, 0.0, 18000.0),))
     clock = quota.reported(clock, (QuotaWindow("five_hour", 0.5, 3600.0, 18030.0),))
