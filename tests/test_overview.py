@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd import overview, wire
-from ralphd.core.quota.model import NO_SLOT
+from ralphd.core.limits import NO_SLOT
 from ralphd.overview import CELLS, WORDS, Row, cell, folded, marked, rows, totals, word
 
 AT = "2026-11-21T20:31:00Z"

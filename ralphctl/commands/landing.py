@@ -16,8 +16,8 @@ from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_client, th
 from ralphctl.client.client import Client
 from ralphctl.client.discovery import here
 from ralphctl.format.humanize import minute, moment, wrapped
-from ralphctl.format.landing_text import repository_names
 from ralphctl.format.output import clean, columns
+from ralphctl.format.state_text import repository_names
 from ralphctl.offline import state as offline
 from ralphd import overview
 from ralphd.errors import RalphdError, UsageError

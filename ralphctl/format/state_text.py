@@ -185,6 +185,18 @@ def directory_name(view: View) -> str:
     return "~" + path[len(home) :] if home != "/" and (path == home or path.startswith(home + "/")) else path
 
 
+def repository_names(queues: Sequence[View]) -> list[str]:
+    """Return the name of each queue's repository, with as much of its path as tells two of one name apart."""
+    paths = [tuple(str(queue["repository"]).removesuffix("/.git").split("/")) for queue in queues]
+    return [clean(_tail(path, set(paths) - {path})) for path in paths]
+
+
+def _tail(path: tuple[str, ...], others: set[tuple[str, ...]]) -> str:
+    sizes = range(1, len(path))
+    is_own = (size for size in sizes if not any(each[-size:] == path[-size:] for each in others))
+    return "/".join(path[-next(is_own, len(path)) :])
+
+
 def work_words(view: View) -> str:
     """Return iterations, task, agent and cost; empty if none is known."""
     task = view.get("task")

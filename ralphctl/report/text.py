@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from ralphctl.format import gate_text, landing_text, state_text
+from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
 from ralphctl.format.humanize import View, clock, count, cut, duration, minute, moment, until, wait_words
 from ralphctl.format.output import clean
@@ -76,7 +76,7 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
 
 def with_landing(shown: ReportPage, queues: Sequence[View], now: float) -> ReportPage:
     """Return the page with a row and a section for each landing queue: what waits and why, what landed."""
-    names = landing_text.repository_names(queues)
+    names = state_text.repository_names(queues)
     for queue, name in sorted(zip(queues, names, strict=True), key=lambda each: each[1], reverse=True):
         landed = [each for each in queue["candidates"] if each["state"] in ("landed", "pushed")]
         left = [each for each in queue["candidates"] if each not in landed]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from ralphd.core.limits import NO_SLOT
 from ralphd.core.quota import model
 from ralphd.core.quota.model import AccountRules, AccountUser, Hold, HoldKind, QuotaClock, QuotaWindow
 from ralphd.core.text import first_names
@@ -99,7 +100,7 @@ def _slot_hold(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, prio
 
 def _no_slot(clock: QuotaClock, slots: int, at: Moment) -> Hold:
     """Return the hold of one that gets no slot: each is in use, or those before it take it next."""
-    why = f"account {clock.account}: {slots} of {slots} {model.NO_SLOT}"
+    why = f"account {clock.account}: {slots} of {slots} {NO_SLOT}"
     return Hold(HoldKind.SLOTS, at + model.SLOT_LOOK_S, why)
 
 

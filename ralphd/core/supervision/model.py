@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NewType, TypeAlias
 
-from ralphd.core.limits import UserLimits
-from ralphd.core.quota.model import NO_SLOT
+from ralphd.core.limits import NO_SLOT, UserLimits
 from ralphd.core.time import Moment
 
 RunId = NewType("RunId", str)

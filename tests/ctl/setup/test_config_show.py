@@ -71,9 +71,13 @@ def test_check_finds_an_account_that_is_not_defined(place: Place) -> None:
     with pytest.raises(ConfigFaults) as told:
         config_show.check(place.directory, {"HOME": str(place.home)})
     first, second = told.value.why.splitlines()
-    assert first.startswith("ralph.toml:2: agents.primary: 'claude@nope': the account 'nope' is not defined; ")
+    assert first.startswith(
+        "ralph.toml:2: agents.primary: 'claude@nope': the account 'nope' is not defined; "
+    )
     assert first.endswith("[accounts.nope]")
-    assert second.startswith("ralph.toml:3: agents.fallback: 'claude@work': the account work belongs to codex")
+    assert second.startswith(
+        "ralph.toml:3: agents.fallback: 'claude@work': the account work belongs to codex"
+    )
 
 
 def test_schema_is_json() -> None:
