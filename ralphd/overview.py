@@ -22,6 +22,7 @@ _WAITS_WITHIN = RUNS | {"waiting_for_retry"}
 _CAN_WAIT = ("running", "waiting_for_retry", "paused")
 LIMITS = frozenset({"usage_limit", "rate_limit"})
 _WAIT_PHRASES = {
+    "resources": ("slots are in use",),
     "usage_limit": ("usage limit", "limit reset", "-hour limit", "weekly limit", " is out"),
     "rate_limit": ("rate limit",),
     "outage": ("reach its service", "outage"),
@@ -79,9 +80,10 @@ def wait_reason(view: "View") -> str:
     """
     wait, saved = part(view, "wait"), part(view, "checkpoint").get("pause_reason")
     reason = str(wait.get("reason") or "").strip()
-    if wait and saved in LIMITS and " " in reason and view.get("command") == []:
+    known = known_reason(reason) if wait else ""
+    if wait and saved in LIMITS and known != "resources" and " " in reason and view.get("command") == []:
         return str(saved)
-    return known_reason(reason) if wait else ""
+    return known
 
 
 def known_reason(words: str) -> str:
@@ -130,17 +132,35 @@ def totals(rows: "Iterable[Row]") -> dict[str, int]:
 
 
 _LANDING = {"queued": "queued to land", "waiting": "waits for you to land", "refused": "does not land"}
+_ASIDE = "on ralph/landed"
+MERGE = "git merge ralph/landed"
+"""What a person types in the target's checkout, once nothing in it is uncommitted."""
+
+
+def is_aside(landing: "View") -> bool:
+    """Return whether a branch landed on ``ralph/landed`` only: the target waits for its checkout (M3)."""
+    return landing.get("state") == "landed" and str(landing.get("why") or "").startswith(_ASIDE)
+
+
+def aside_words(landing: "View", target: str) -> str:
+    """Return what a landing waits for that is not on the target yet, and the command."""
+    why = str(landing.get("why")).removeprefix(_ASIDE).removeprefix(": ")
+    return f"waits for the checkout of {target}" + (f": {why}" if why else "") + f"; then there: {MERGE}"
 
 
 def landing_words(view: "View") -> str:
     """Return where the ralph's branch stands in its landing queue; empty for a landing before this run."""
     landing = part(view, "landing")
     state, why, step = (str(landing.get(key) or "") for key in ("state", "why", "next"))
+    undoes, target = "revert of it " * bool(landing.get("undoes")), str(landing.get("target"))
+    if is_aside(landing):
+        return undoes + aside_words(landing, target)
     if not state or (state == "landed" and str(landing.get("ended_at")) < str(view.get("started_at") or "")):
         return ""
+    if state == "pushed":
+        return f"pushed as {landing.get('branch')}" + (f": {step}" if step else "")
     why = step if state == "queued" else why if state != "waiting" or step not in why else ""
-    words = "revert of it " * bool(landing.get("undoes")) + _LANDING.get(state, state)
-    return f"{words} on {landing.get('target')}" + (f": {why}" if why else "")
+    return f"{undoes}{_LANDING.get(state, state)} on {target}" + (f": {why}" if why else "")
 
 
 def landing_need(view: "View") -> str:
@@ -150,6 +170,8 @@ def landing_need(view: "View") -> str:
     """
     landing = part(view, "landing")
     needs = {"waiting": "waiting for you", "refused": "" if is_at_work(view) else "refused"}
+    if is_aside(landing):
+        return "waiting for you"
     return "blocked" if landing.get("blocked") else needs.get(str(landing.get("state")), "")
 
 

@@ -78,7 +78,7 @@ ORDER = [
         "git",
         "worktree",
         "landing",
-    "fleet",
+        "fleet",
     ),
     *("sandbox", "logs", "limits", WEBHOOKS, "notify"),
 ]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd import overview, wire
+from ralphd.core.limits import NO_SLOT
 from ralphd.overview import CELLS, WORDS, Row, cell, folded, marked, rows, totals, word
 
 AT = "2026-11-21T20:31:00Z"
@@ -37,6 +38,16 @@ SENTENCE = {"reason": "claude stopped, resets soon", "until": AT}
         ),
         (
             {"state": "waiting_for_retry", "wait": SENTENCE, "checkpoint": {"pause_reason": "usage_limit"}},
+            "waiting",
+        ),
+        ({"state": "waiting_for_retry", "wait": {"reason": NO_SLOT, "until": None}}, "waiting"),
+        (
+            {
+                "state": "waiting_for_retry",
+                "wait": {"reason": f"account work: 1 of 1 {NO_SLOT}", "until": None},
+                "command": [],
+                "checkpoint": {"pause_reason": "usage_limit"},
+            },
             "waiting",
         ),
         ({"state": "testing", "wait": LIMIT}, "testing"),
@@ -85,6 +96,10 @@ def test_cost_and_agent_seen_in_the_output_count_where_nothing_is_reported() -> 
     assert Row({"seen": seen, "total_cost_usd": 1.0}).cost_usd == 1.0
 
 
+THERE = "then there: git merge ralph/landed"
+WAITS = "waits for the checkout of main"
+
+
 def landing(state: str, name: str = "api", ralph: str = "done", **more: Any) -> dict[str, Any]:
     """A ralph whose branch stands so in its landing queue."""
     known = {"state": state, "target": "main", "why": "", "next": "", "ended_at": "2026-11-21T06:00:00Z"}
@@ -98,7 +113,9 @@ def landing(state: str, name: str = "api", ralph: str = "done", **more: Any) -> 
         (landing("landed"), "landed on main"),
         (landing("landed", ended_at="2026-11-20T06:00:00Z"), ""),
         (landing("landed", undoes="abc"), "revert of it landed on main"),
-        (landing("landed", why="on ralph/landed: x"), "landed on main: on ralph/landed: x"),
+        (landing("landed", why="on ralph/landed: x"), f"waits for the checkout of main: x; {THERE}"),
+        (landing("landed", why="on ralph/landed", undoes="abc"), f"revert of it {WAITS}; {THERE}"),
+        (landing("pushed", branch="ralph/p1"), "pushed as ralph/p1"),
         (landing("refused", why="conflict in f"), "does not land on main: conflict in f"),
         (landing("queued", next="testing, with 2 more"), "queued to land on main: testing, with 2 more"),
         (
@@ -119,8 +136,8 @@ def test_a_line_names_the_branches_that_need_a_person() -> None:
     quiet = [landing("landed"), landing("queued"), landing("refused", ralph="running"), {"name": "own"}]
     assert overview.landing_line(rows(quiet)) == ""
     loud = [landing("waiting", "a"), landing("waiting", "b"), landing("refused", "c")]
-    loud += [landing("queued", "d", blocked="red")]
-    expected = "landing: 2 waiting for you (a, b), 1 refused (c), 1 blocked (d): ralphctl queue"
+    loud += [landing("queued", "d", blocked="red"), landing("landed", "e", why="on ralph/landed")]
+    expected = "landing: 3 waiting for you (a, b, e), 1 refused (c), 1 blocked (d): ralphctl queue"
     assert overview.landing_line(rows([*quiet, *loud])) == expected
 
 

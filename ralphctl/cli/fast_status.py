@@ -132,6 +132,9 @@ def _last_known(
     else:
         known = discovery.known_views(builds_only=not is_away)
         views = [view for view in known if name in (None, view["name"])]
+    queues = offline.landing_queues(wire.state_directory(os.environ)) if is_away else []
+    is_build = discovery.is_without_daemon
+    views = [view if is_build(view) else offline.landing_view(view, queues) for view in views]
     if query.as_json:
         views = [{**view, "checkpoint": offline.checkpoint(view["directory"])} for view in views]
     return views, NO_DAEMON if is_away else NO_DAEMON_HERE

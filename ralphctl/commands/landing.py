@@ -1,5 +1,6 @@
 """land and queue: get a ralph's branch onto the target, tested, and show what waits for that."""
 
+import re
 import shlex
 import shutil
 import subprocess
@@ -13,13 +14,19 @@ import click
 
 from ralphctl.cli.click_ext import CommonCommand, ralph_argument, the_client, the_ralph, value_for_text
 from ralphctl.client.client import Client
+from ralphctl.client.discovery import here
 from ralphctl.format.humanize import minute, moment, wrapped
 from ralphctl.format.output import clean, columns
-from ralphd.errors import RalphdError
+from ralphctl.format.state_text import repository_names
+from ralphctl.offline import state as offline
+from ralphd import overview
+from ralphd.errors import RalphdError, UsageError
 
 _PUSH_WAIT_S = 600.0
 _GH_LIMIT_S = 120.0
 _LOOK_S = 0.2
+_MOST_DIGITS = 10
+_IS_BRANCH = re.compile(r"(?!-)[^\x00-\x20\x7f]{1,1000}")
 _UNDO = {"queued": "undo", "landed": "undone"}
 DAY_S = 24 * 3600.0
 
@@ -29,8 +36,8 @@ DAY_S = 24 * 3600.0
 @click.option("--branch", metavar="BRANCH", help="Land BRANCH instead of the branch of NAME's directory.")
 @click.option("--pr", is_flag=True, help="Push the branch and open a pull request (gh) instead of merging.")
 @click.option("--undo", "undoes", is_flag=True, help="Revert what NAME landed last, or landing N.")
-@click.option("-n", "--number", type=click.IntRange(1), metavar="N", help="The landing that --undo reverts.")
-def land(name: str | None, branch: str | None, pr: bool, undoes: bool, number: int | None) -> None:
+@click.option("-n", "--number", "nth", metavar="N", help="The landing that --undo reverts.")
+def land(name: str | None, branch: str | None, pr: bool, undoes: bool, nth: str | None) -> None:
     """Merge NAME's branch into the target (main), if the tests pass.
 
     The merge is made and tested in a work tree of its own; your checkout is changed only if nothing in it is
@@ -44,8 +51,11 @@ def land(name: str | None, branch: str | None, pr: bool, undoes: bool, number: i
       ralphctl land api --undo          revert what it landed last, by a commit
       ralphctl queue                    what waits, and why
     """
-    if number is not None and not undoes:
+    if nth is not None and not undoes:
         raise click.UsageError("--number needs --undo")
+    number = None if nth is None else _number(nth)
+    if branch is not None and not _IS_BRANCH.fullmatch(branch):
+        raise UsageError(f"{branch!r} is not the name of a branch", mend="git branch --list")
     if undoes and (pr or branch is not None):
         raise click.UsageError(f"{'--pr' if pr else '--branch'} and --undo exclude each other")
     client, name = the_ralph(name)
@@ -60,6 +70,12 @@ def land(name: str | None, branch: str | None, pr: bool, undoes: bool, number: i
     if queue["blocked"]:
         click.echo(f"  blocked: {clean(queue['blocked'])}")
     click.echo("  next: ralphctl queue  (show its state)")
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and 0 < len(text) < _MOST_DIGITS and int(text) > 0:
+        return int(text)
+    raise UsageError(f"--number {text!r} is not the number of a landing", mend="ralphctl queue --all")
 
 
 def _open_pull_request(client: Client, queue: dict[str, Any], mine: dict[str, Any]) -> None:
@@ -109,6 +125,9 @@ def queue(every: bool) -> None:
     queues = value_for_text(the_client().landing())["queues"]
     if not queues:
         click.echo("nothing waits to land: ralphctl land NAME")
+    mine = offline.repository_of(here())
+    names = {each["repository"]: name for each, name in zip(queues, repository_names(queues), strict=True)}
+    queues = sorted(queues, key=lambda each: (each["repository"] != mine, names[each["repository"]]))
     for index, each in enumerate(queues):
         lines = _queue_lines(each, time.time(), columns(sys.stdout), every=every)
         click.echo("\n" * bool(index) + "\n".join(lines))
@@ -122,9 +141,15 @@ def _queue_lines(shown: dict[str, Any], now: float, width: int | None, *, every:
         yield from (f"  {line}" for line in (wrapped(blocked, width - 2) if width else [blocked]))
     rows = []
     for each in shown["candidates"]:
-        if every or each["next"] or now - (moment(each["ended_at"]) or now) < DAY_S:
+        if (
+            every
+            or each["next"]
+            or overview.is_aside(each)
+            or now - (moment(each["ended_at"]) or now) < DAY_S
+        ):
             step = clean(each["next"]) if each["next"] != shown["blocked"] else ""
             why = clean(each["why"]) if not step or step not in each["why"] else ""
+            why = clean(overview.aside_words(each, shown["target"])) if overview.is_aside(each) else why
             rows.append((_cells(each, now), [*filter(None, (why, step))]))
     widths = [max(map(len, column)) for column in zip(*(cells for cells, _ in rows), strict=True)]
     for cells, texts in rows:
@@ -141,6 +166,7 @@ def _queue_lines(shown: dict[str, Any], now: float, width: int | None, *, every:
 
 def _cells(each: dict[str, Any], now: float) -> tuple[str, ...]:
     state = _UNDO.get(each["state"], each["state"]) if each["undoes"] else each["state"]
+    state = "waiting" if overview.is_aside(each) else state
     at = moment(each["ended_at"] or each["queued_at"]) or now
     whose = "" if each["branch"] == f"ralph/{each['ralph']}" else f" ({clean(each['ralph'])})"
     return str(each["number"]).rjust(3), state, clean(each["branch"]) + whose, minute(at, now)

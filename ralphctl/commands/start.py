@@ -163,6 +163,8 @@ def start(
     wish = checkpoint.wish_of(resume, no_resume, command)
     if name is not None:
         discovery.check_name(name)
+    if branch is not None:
+        _check_branch(branch)
     client = the_client()
     worktree = trees.worktree_asked(keys, branch, name)
     order = _Order(directory, command, name, flags_of(keys))
@@ -193,6 +195,13 @@ def _tell(reply: Reply, running: list[int], *, was_settled: bool) -> int:
         if not (was_settled and str(line).startswith(REPLACED)):
             note(str(line))
     return wire.EXIT_FAILED if view["state"] == "failed" else wire.EXIT_OK
+
+
+def _check_branch(branch: str) -> None:
+    trees.check_git_name(branch, "--branch", "a branch, which is created if it does not exist")
+    if branch == wire.LANDED_BRANCH:
+        why = "what landed waits on it until the target's checkout can take it"
+        raise UsageError(f"{branch} is the landing queue's branch", why=why, mend="--branch NAME")
 
 
 def offer_init(ctx: click.Context, directory: Path, flags: Mapping[str, object]) -> None:

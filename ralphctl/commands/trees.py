@@ -14,17 +14,29 @@ from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format import state_text
 from ralphctl.format.humanize import count, since_words
-from ralphctl.format.output import PLAIN_COLUMNS, clean, columns, fitted, has_colour, note, wrapped_table
+from ralphctl.format.output import (
+    PLAIN_COLUMNS,
+    clean,
+    columns,
+    error,
+    fitted,
+    has_colour,
+    note,
+    wrapped_table,
+)
 from ralphd import wire
-from ralphd.errors import UsageError
+from ralphd.errors import BadName, DaemonNotRunning, RalphdError, UsageError
 
+_MOST_CHARS = 200
+_NO_NAME = "\0"
+"""Stands for ``--worktree`` without a NAME; nobody can type it."""
 _HEADS = ("NAME", "STATE", "COMMITS", "NOT COMMITTED", "SIZE", "LAST USE")
 
 
 def worktree_options(function: Any) -> Any:
     """Add the options of ``start`` for worktrees."""
     add = (
-        click.option("--worktree", is_flag=False, flag_value="", metavar="[NAME]",
+        click.option("--worktree", is_flag=False, flag_value=_NO_NAME, metavar="[NAME]",
                      help="Work in a new worktree, on branch ralph/NAME."),
         click.option("--from", "from_ref", metavar="REF", help="With --worktree: begin at REF."),
         click.option("--task", "tasks", multiple=True, metavar="ID", help="With --worktree: only this task."),
@@ -44,16 +56,32 @@ def worktree_asked(keys: dict[str, Any], branch: str | None, name: str | None) -
     asked, start, tasks, count = (keys.pop(key) for key in ("worktree", "from_ref", "tasks", "count"))
     if asked is None:
         given = {"--from": start, "--task": tasks, "--count": count}
-        if lone := next((option for option, value in given.items() if value), None):
+        if lone := next((option for option, value in given.items() if value not in (None, ())), None):
             raise UsageError(f"{lone} is for a worktree", mend=f"ralphctl start --worktree NAME {lone} …")
         return None
-    if asked and name:
+    if asked == _NO_NAME:
+        asked = name
+    elif name:
         raise UsageError("--worktree names the ralph already", mend="leave out --name")
-    if asked and not wire.is_name(asked):
-        what, why = f"{asked!r} is not a name for a worktree", "the word after --worktree is its name"
-        raise UsageError(what, why=why, mend="ralphctl start DIR --worktree")
-    words = {"name": asked or name, "branch": branch, "from_ref": start, "tasks": list(tasks), "count": count}
+    else:
+        try:
+            discovery.check_name(asked)
+        except BadName as fault:
+            what, why = f"{asked!r} is not a name for a worktree", f"NAME after --worktree: {fault.why}"
+            raise UsageError(what, why=why, mend="ralphctl start DIR --worktree NAME") from fault
+    if start is not None:
+        check_git_name(start, "--from", "a commit, a branch or a tag")
+    words = {"name": asked, "branch": branch, "from_ref": start, "tasks": list(tasks), "count": count}
     return {key: value for key, value in words.items() if value}
+
+
+def check_git_name(text: str, option: str, allowed: str) -> None:
+    """Raise UsageError for a value of ``option`` that git cannot take as the name of anything."""
+    if text[:1] in ("", "-") or len(text) > _MOST_CHARS:
+        why = f"allowed: {allowed}, at most {_MOST_CHARS} characters, the first one not -"
+        raise UsageError(
+            f"{option} {text[:80]!r} names nothing", why=why, mend=f"git branch --all, then {option} NAME"
+        )
 
 
 def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
@@ -75,12 +103,12 @@ def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[s
 @click.command(cls=CommonCommand)
 @click.argument("words", nargs=-1, metavar="[rm NAME...]", shell_complete=completers.ralphs)
 @click.option("--keep", is_flag=True, help="With rm: save commits and files under a ref first.")
-def trees(words: tuple[str, ...], keep: bool) -> None:
+def trees(words: tuple[str, ...], keep: bool) -> int:
     """List the worktrees that `ralphctl start --worktree` made: branch, commits, files, size, last use.
 
     `rm` removes a worktree, and its ralph with its logs. It refuses one with files that are not committed, or
-    with commits that neither a remote nor the branch it started from has, and names them. Files that git
-    ignores go with it. With --keep all but ignored files is saved first. There is no --force.
+    with commits that no other branch and no remote has, and names them. Files that git ignores go with it.
+    With --keep all but ignored files is saved first. There is no --force.
 
     \b
       ralphctl start ~/project --worktree fix   a ralph in a worktree, on the branch ralph/fix
@@ -89,21 +117,31 @@ def trees(words: tuple[str, ...], keep: bool) -> None:
     """
     client = the_client()
     if words[:1] == ("rm",) and words[1:]:
-        for name in words[1:]:
-            _remove(client, discovery.check_name(name), keep=keep)
-    elif words or keep:
+        return _remove(client, [discovery.check_name(name) for name in dict.fromkeys(words[1:])], keep=keep)
+    if words or keep:
         raise UsageError("expected: ralphctl trees [rm NAME...]", mend="ralphctl trees rm NAME")
-    else:
-        _list(value_for_text(client.trees())["trees"])
+    _list(value_for_text(client.trees())["trees"])
+    return wire.EXIT_OK
 
 
-def _remove(client: Client, name: str, *, keep: bool) -> None:
-    reply = client.remove_tree(name, keep=keep)
-    if not printed_as_json(reply):
-        removed = reply.value
-        click.echo(f"{name}: removed {clean(removed['path'])}")
-        if removed["kept_as"]:
-            click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
+def _remove(client: Client, names: Sequence[str], *, keep: bool) -> int:
+    """Remove each of them, and print what became of it. Return the worst exit code."""
+    code = wire.EXIT_OK
+    for name in names:
+        try:
+            reply = client.remove_tree(name, keep=keep)
+        except RalphdError as fault:
+            if len(names) == 1 or isinstance(fault, DaemonNotRunning):
+                raise
+            error(fault)
+            code = max(code, fault.exit_code)
+            continue
+        if not printed_as_json(reply):
+            removed = reply.value
+            click.echo(f"{name}: removed {clean(removed['path'])}")
+            if removed["kept_as"]:
+                click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
+    return code
 
 
 def _list(trees: Sequence[Mapping[str, Any]]) -> None:

@@ -154,6 +154,8 @@ def _steps(view: View) -> list[tuple[str, str]]:
             return [("see why", why), ("start it again", again)]
         case "stopped" | "idle":
             return [("start it", again)]
+        case "done" if overview.is_aside(part(view, "landing")):
+            return [("in the target's checkout, once it is clean", overview.MERGE), ("see what it did", done)]
         case "done" if part(view, "landing").get("state") == "waiting":
             return [("land its branch", f"ralphctl land {name}"), ("see what it did", done)]
         case "done" if part(view, "landing").get("state") == "refused":
@@ -181,6 +183,18 @@ def directory_name(view: View) -> str:
     """Return where it works."""
     path, home = clean(view.get("directory") or ""), os.path.expanduser("~")  # noqa: PTH111
     return "~" + path[len(home) :] if home != "/" and (path == home or path.startswith(home + "/")) else path
+
+
+def repository_names(queues: Sequence[View]) -> list[str]:
+    """Return the name of each queue's repository, with as much of its path as tells two of one name apart."""
+    paths = [tuple(str(queue["repository"]).removesuffix("/.git").split("/")) for queue in queues]
+    return [clean(_tail(path, set(paths) - {path})) for path in paths]
+
+
+def _tail(path: tuple[str, ...], others: set[tuple[str, ...]]) -> str:
+    sizes = range(1, len(path))
+    is_own = (size for size in sizes if not any(each[-size:] == path[-size:] for each in others))
+    return "/".join(path[-next(is_own, len(path)) :])
 
 
 def work_words(view: View) -> str:

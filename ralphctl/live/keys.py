@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from ralphctl.client.client import Client
 from ralphctl.format.output import clean, is_foreground
-from ralphctl.live.screen import wait_left
+from ralphctl.live.screen import is_waiting
 from ralphd.errors import RalphdError
 
 View: TypeAlias = dict[str, Any]
@@ -210,13 +210,13 @@ class Controls:
         self._say("\n".join(f"  {letter:<{width}}  {text}" for letter, text in rows))
 
     def _skip(self, view: View) -> None:
-        if not wait_left(view, time.time()):
+        if not is_waiting(view, time.time()):
             self._say(f"{self._name} is not waiting: there is nothing to skip")
             return
         self.question = Question(_SKIP, "yY", self._skip_now, "not skipped; still waiting")
 
     def _skip_now(self, view: View) -> None:
-        if wait_left(view, time.time()):
+        if is_waiting(view, time.time()):
             self._request("skip-wait", done="wait skipped")
         else:
             self._say("the wait is over already")

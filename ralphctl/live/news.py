@@ -117,9 +117,11 @@ def _wait(event: Event, now: float) -> Panel | None:
     data, at = event["data"], moment(event["at"])
     ends = moment(data.get("until"))
     message = str(data.get("message") or "")
+    what = clean(explanation.localised(message.removeprefix("Ralph is waiting: "), now))
+    if message and ends is None:
+        return Panel(PanelKind.INFO, "waiting", (what,))
     if not message or ends is None or at is None or ends - at < WORTH_A_LINE_S / 2:
         return None
-    what = clean(explanation.localised(message.removeprefix("Ralph is waiting: "), now))
     lines = what, f"waits {duration(ends - at + 0.999)}, until {clock(ends, now)}"
     return Panel(PanelKind.INFO, "waiting", lines)
 

@@ -229,14 +229,21 @@ def let_go_of_stderr() -> None:
 
 # --- the present wait, as a countdown ---
 
+_WAITING = ("running", "pausing", "stopping", "waiting_for_retry")
 WORTH_A_LINE_S = 2.0
 """A shorter wait is over before a person has read about it."""
 
 
 def wait_ends_at(view: Mapping[str, Any]) -> float | None:
     """Return the end of the present wait; None without a wait, or if its end is not known."""
-    waits = view.get("state") in ("running", "pausing", "stopping", "waiting_for_retry")
-    return moment(state_text.wait_of(view).get("until")) if waits else None
+    return moment(state_text.wait_of(view).get("until")) if view.get("state") in _WAITING else None
+
+
+def is_waiting(view: Mapping[str, Any], now: float) -> bool:
+    """Return whether it waits now, for a known time or not."""
+    wait, ends = state_text.wait_of(view), wait_ends_at(view)
+    is_open = bool(wait) and not wait.get("until") and view.get("state") in _WAITING
+    return is_open or (ends is not None and ends > now)
 
 
 def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> list[str]:
@@ -244,10 +251,13 @@ def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> l
 
     In the last one the time comes first: the reason may be cut off.
     """
-    left, ends = wait_left(view, now), wait_ends_at(view)
+    left, ends, key = wait_left(view, now), wait_ends_at(view), ", s: skip" if has_keys else ""
+    if is_waiting(view, now) and ends is None:
+        text = f"waiting {_reason(view)}"
+        return [text + key, text]
     if not left or ends is None:
         return []
-    text, key = f"waiting {_reason(view)}: {left} left", ", s: skip" if has_keys else ""
+    text = f"waiting {_reason(view)}: {left} left"
     shortest = f"{left} left: waiting {_reason(view)}"
     return [f"{text} (until {clock(ends, now)}){key}", text + key, text, shortest]
 
@@ -262,11 +272,17 @@ def wait_announcement(view: Mapping[str, Any], now: float) -> str:
     """Return a line to print once without a region; empty for a wait that the Regent logs itself."""
     ends = wait_ends_at(view)
     is_logged = view.get("state") == "waiting_for_retry" and not view.get("ralph_pid")
-    if is_logged or ends is None or ends - now < WORTH_A_LINE_S:
+    if is_logged or not is_waiting(view, now):
+        return ""
+    if ends is None:
+        return f"waiting {_reason(view)}; to skip it: ralphctl skip-wait"
+    if ends - now < WORTH_A_LINE_S:
         return ""
     left = duration(ends - now + 0.999)
     return f"waiting {_reason(view)}, {left} until {clock(ends, now)}; to skip it: ralphctl skip-wait"
 
 
 def _reason(view: Mapping[str, Any]) -> str:
-    return clean(wait_words(state_text.wait_of(view).get("reason", "unknown")))
+    reason = str(state_text.wait_of(view).get("reason", "unknown"))
+    why = view.get("message") if reason == "resources" else None  # what it waits for, of several things
+    return clean(wait_words(why or reason))

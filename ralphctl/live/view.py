@@ -86,7 +86,7 @@ class LiveView:
         self._position: tuple[float, object, tuple[int, int] | None] = (0.0, None, None)
         self._away_since: float | None = None
         self._polled_at: float | None = None
-        self._reported_wait: float | None = None
+        self._reported_wait: float | str | None = None
         self._poll_early, self._stale = threading.Event(), threading.Event()
         self._over = self._has_reported_away = False
 
@@ -297,8 +297,8 @@ class LiveView:
     def _report_wait(self, now: float) -> None:
         """Print the present wait once, since without a region nothing counts it down."""
         ends, text = screen.wait_ends_at(self.view), screen.wait_announcement(self.view, now)
-        if text and ends != self._reported_wait:
-            self._reported_wait = ends
+        if text and (ends or text) != self._reported_wait:
+            self._reported_wait = ends or text
             self.say(text)
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from ralphd.core.landing.model import LandingQueue
+
 
 def is_flocked(inode: int) -> bool:
     """Return whether any process holds a flock on the file with this inode."""
@@ -105,6 +107,37 @@ def _view_of_checkpoint(directory: str) -> dict[str, Any] | None:
     state = {"state": "paused" if rests else "stopped", "pause_reason": reason if rests else None}
     notes = ["known from its checkpoint alone; a loop may be running here"]
     return {"name": os.path.basename(directory) or "/", "directory": directory, **state, "notes": notes}
+
+
+def landing_queues(state_directory: str) -> list[LandingQueue]:
+    """Return the landing queues of a state directory that can be read."""
+    if not os.path.lexists(os.path.join(state_directory, "landing")):
+        return []
+    from pathlib import Path
+
+    from ralphd.store.shared.landing import known_queues  # loads pydantic
+
+    return [queue for files in known_queues(Path(state_directory)) if (queue := files.peek())]
+
+
+def landing_view(view: dict[str, Any], queues: Iterable[LandingQueue]) -> dict[str, Any]:
+    """Return ``view`` with where its branch stands in these queues."""
+    for queue in queues:
+        from ralphd.core.landing.views import landing_of
+
+        shown = landing_of(queue, str(view["name"]), is_active=overview.is_at_work(view))
+        view = view | {"landing": shown or view.get("landing")}
+    return view
+
+
+def repository_of(directory: str) -> str | None:
+    """Return the git directory that all work trees of the repository around ``directory`` share."""
+    from pathlib import Path
+
+    from ralphd.git.repo import Repository
+
+    repository = Repository.find(Path(directory))
+    return None if repository is None else str(repository.common)
 
 
 def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ralphctl.report.history import HistoryReader, amount, moment, text, whole
 from ralphctl.setup.detect import task_list
 from ralphd import overview, wire
 from ralphd.core.landing.model import LandingQueue
-from ralphd.core.landing.views import landing_of, queue_view
+from ralphd.core.landing.views import queue_view
 from ralphd.core.loop.inbox import ADDED, Inbox, Sent
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.time import rfc3339
@@ -123,9 +123,7 @@ def _view(source: model.ReportSource, definition: View) -> View:
     state = peek(source.path(_STATE))
     last = offline.view_of(state, source.directory) if state else offline.last_view(source.directory)
     view = (last or {"state": "idle"}) | {"name": source.name, "directory": source.directory}
-    for queue in _queues(source.home.parent.parent) if source.home else ():
-        shown = landing_of(queue, source.name, is_active=overview.is_at_work(view))
-        view["landing"] = shown or view.get("landing")
+    view = offline.landing_view(view, _queues(source.home.parent.parent) if source.home else ())
     if isinstance(definition.get("command"), list):
         view["command"] = definition["command"]
     lock = source.home.parent.parent / "lock" if source.home else None
@@ -136,11 +134,7 @@ def _view(source: model.ReportSource, definition: View) -> View:
 @cache
 def _queues(state: Path) -> list[LandingQueue]:
     """Return the landing queues of a state directory. Each file is read once."""
-    if not (state / "landing").is_dir():
-        return []
-    from ralphd.store.shared.landing import known_queues  # loads pydantic
-
-    return [queue for files in known_queues(state) if (queue := files.peek())]
+    return offline.landing_queues(str(state))
 
 
 def landing(reports: Sequence[model.RalphReport], since: float, until: float) -> list[dict[str, Any]]:
@@ -159,11 +153,13 @@ def landing(reports: Sequence[model.RalphReport], since: float, until: float) ->
         for each in view["candidates"]:
             is_last = newest[each["branch"]] == each["number"]
             is_within = since <= (moment(each["ended_at"]) or 0) < until
-            is_shown = is_within if each["state"] in ("landed", "pushed") else is_last
+            has_ended = each["state"] in ("landed", "pushed") and not overview.is_aside(each)
+            is_shown = is_within if has_ended else is_last or overview.is_aside(each)
             if is_shown and (each["ralph"] in known or len(reports) > 1):  # a removed ralph landed, too
                 span = f"{each['commit']}^1..{each['commit']}"
-                commits = _git(Path(view["repository"]), *_COUNT, span) if each["commit"] else None
-                kept.append(each | {"commits": int(commits) if commits else None})
+                is_merge = each["commit"] and not each["copies"]
+                commits = _git(Path(view["repository"]), *_COUNT, span) if is_merge else None
+                kept.append(each | {"commits": int(commits) if commits else len(each["copies"]) or None})
         view["candidates"] = kept
     return [view for view in views if view["candidates"]]
 

@@ -6,7 +6,6 @@ A cost that is not known is called unknown; it is never shown as 0.
 import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
-from pathlib import PurePath
 
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
@@ -15,10 +14,12 @@ from ralphctl.format.output import clean
 from ralphctl.report import model
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
+from ralphd import overview as overview_words
 
 _MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
 _STARTS = ("continue", "then resume", "resume", "start")
 _TITLE_CHARS, _WHY_CHARS = 60, 160
+_NOTHING = "nothing"
 
 
 # --- one ralph, and several -------------------------------------------------------------------------------
@@ -75,30 +76,51 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
 
 def with_landing(shown: ReportPage, queues: Sequence[View], now: float) -> ReportPage:
     """Return the page with a row and a section for each landing queue: what waits and why, what landed."""
-    for queue in queues:
-        landed = [each for each in queue["candidates"] if each["commit"]]
-        left = [each for each in queue["candidates"] if not each["commit"]]
-        target = clean(queue["target"] + " of " + PurePath(queue["repository"].removesuffix("/.git")).name)
-        words = f"{count(len(landed), 'branch', 'branches') if landed else 'nothing'} on {target}"
-        if landed and all(commits := [each["commits"] for each in landed]):
-            words += f" ({count(sum(commits), 'commit')})"
-        words += f"; {len(left)} not yet: {typed('ralphctl queue')}" if left else ""
+    names = state_text.repository_names(queues)
+    for queue, name in sorted(zip(queues, names, strict=True), key=lambda each: each[1], reverse=True):
+        landed = [each for each in queue["candidates"] if each["state"] in ("landed", "pushed")]
+        left = [each for each in queue["candidates"] if each not in landed]
+        aside = [each for each in landed if overview_words.is_aside(each)]
+        landed = [each for each in landed if each not in aside]
+        target = f"{clean(queue['target'])} of {name}"
         items = [PageItem(f"blocked: {clean(queue['blocked'])}")] if queue["blocked"] else []
-        items += [PageItem(_landing_words(each, now)) for each in (*left, *landed)]
+        items += [PageItem(_landing_words(each, queue, now)) for each in (*left, *aside, *landed)]
         more = f"… and {len(items) - _MOST_DONE} more: {typed('ralphctl queue')}" * (len(items) > _MOST_DONE)
         section = PageSection(f"Landing on {target}", tuple(items[:_MOST_DONE]), (), more)
-        rows = (*shown.rows[:2], ("landed", words), *shown.rows[2:])
-        shown = shown._replace(rows=rows, sections=(section, *shown.sections))
+        words = _landed_words(target, landed, len(aside), len(left))
+        rows = [*shown.rows[:2], ("landed", words), *shown.rows[2:]]
+        if queue["blocked"] and ("blocked by", _NOTHING) in rows:
+            why = f"its landing queue: {clean(queue['blocked'])}"
+            rows[rows.index(("blocked by", _NOTHING))] = ("blocked by", why)
+        shown = shown._replace(rows=tuple(rows), sections=(section, *shown.sections))
     return shown
 
 
-def _landing_words(each: View, now: float) -> str:
+def _landed_words(target: str, landed: Sequence[View], aside: int, left: int) -> str:
+    """Return how many branches are on the target, and where the others are."""
+    merged = [each for each in landed if each["state"] == "landed" and not each["undoes"]]
+    reverts = sum(bool(each["undoes"]) for each in landed)
+    pushed = sum(each["state"] == "pushed" for each in landed)
+    words = f"{count(len(merged), 'branch', 'branches') if merged else 'nothing'} on {target}"
+    if merged and all(commits := [each["commits"] for each in merged]):
+        words += f" ({count(sum(commits), 'commit')})"
+    words += f", {count(reverts, 'revert')}" if reverts else ""
+    words += f"; {pushed} pushed for a pull request" if pushed else ""
+    words += f"; {aside} waiting for the checkout: {typed(overview_words.MERGE)} there" if aside else ""
+    return words + (f"; {left} not yet: {typed('ralphctl queue')}" if left else "")
+
+
+def _landing_words(each: View, queue: View, now: float) -> str:
+    at = minute(moment(each["ended_at"] or each["queued_at"]) or now, now)
+    brought = f" ({count(each['commits'], 'commit')})" if each["commits"] and not each["undoes"] else ""
+    if overview_words.is_aside(each):
+        undoes = "the revert of " * bool(each["undoes"])
+        words = overview_words.aside_words(each, queue["target"])
+        return f"{at}  {undoes}{clean(each['branch'])}{brought} {clean(words)}"
     state = "reverted" if each["undoes"] and each["commit"] else each["state"]
-    brought = f" ({count(each['commits'], 'commit')})" if each["commits"] else ""
     step = "" if each["next"] in each["why"] else clean(each["next"])
     step = typed(step) if step.startswith("ralphctl ") else step
     why = "; ".join(filter(None, (clean(each["why"]), step)))
-    at = minute(moment(each["ended_at"] or each["queued_at"]) or now, now)
     return f"{at}  {clean(each['branch'])} {state}{brought}" + (f": {why}" if why else "")
 
 
@@ -201,7 +223,7 @@ def _blocked_words(report: RalphReport, now: float) -> str:
         why = f"{which} failed too often; it is not retried"
     elif state.state == "stopped" and not out:
         why = cut(message, _WHY_CHARS)
-    return "; ".join(filter(None, (why, f"{out} out until you act" if out else ""))) or "nothing"
+    return "; ".join(filter(None, (why, f"{out} out until you act" if out else ""))) or _NOTHING
 
 
 def _goes_on_words(report: RalphReport, now: float) -> str:

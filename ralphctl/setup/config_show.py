@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from ralphctl.format.output import wrapped_table
 from ralphctl.offline import state as offline
+from ralphd.agents.identity import with_account
 from ralphd.config import files
 from ralphd.config import keys as known
-from ralphd.config.configuration import HIDDEN, Configuration, home_of, load
-from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, variable_of
+from ralphd.config.configuration import HIDDEN, Configuration, config_faults, home_of, load
+from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, variable_of
+from ralphd.config.specs import AgentSpec
 from ralphd.config.values import in_words, toml_value
 from ralphd.errors import ConfigFaults, UsageError
 
@@ -48,12 +50,24 @@ def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) 
 def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
     """Return which sources set a value and which keys have no effect yet. Raise ConfigFaults."""
     configuration = load(directory, environ=environ)
+    if faults := list(_account_faults(configuration)):
+        raise config_faults(faults)
     if as_json:
         return _json({"faults": [], "not_built_yet": configuration.not_built_yet()})
     given = {origin for origin in configuration.origins.values() if origin not in (DEFAULT, DIRECTORYS_NAME)}
     sources = sorted({_source(origin.text) for origin in given})
     lines = ["no faults; " + ("set by " + ", ".join(sources) if sources else "all values are defaults")]
     return "\n".join(lines + [f"{key}: {_NO_EFFECT}" for key in configuration.not_built_yet()])
+
+
+def _account_faults(configuration: Configuration) -> Iterator[ConfigFault]:
+    agents = configuration.agents
+    for key, names in (("agents.primary", (agents.primary,)), ("agents.fallback", agents.fallback)):
+        for name in names:
+            try:
+                with_account(name, AgentSpec(), configuration.accounts.named)
+            except ConfigFaults as fault:
+                yield ConfigFault(configuration.origins[key].text, key, f"{fault.what}; {fault.mend}")
 
 
 def schema() -> str:

@@ -183,7 +183,7 @@ class WorktreesView(BaseModel):
 
     `state` is its ralph's, null without one, `word` the same for people; `stage` is `making`, `preparing`,
     `ready` or `deleted`. `ahead` and `behind` count commits against the branch `target`, `dirty` files that
-    are not committed, `unlanded` commits that neither a remote nor `target` has. `keeps` are the reasons why
+    are not committed, `unlanded` commits that no other branch and no remote has. `keeps` are the reasons why
     it would not be removed.
     """
 

@@ -178,7 +178,7 @@ def data_home(environ: Mapping[str, str]) -> Path:
     """Return ``$XDG_DATA_HOME/ralphd``, where ralphd's own work trees are."""
     data = Path(environ.get("XDG_DATA_HOME", ""))
     data = data if data.is_absolute() else home_of(environ) / ".local" / "share"
-    return data.resolve() / "ralphd"
+    return (data / "ralphd").resolve()
 
 
 def _refuse_lower_sandbox(users_own: Layer, projects: Layer) -> None:

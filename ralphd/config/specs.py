@@ -303,7 +303,7 @@ class LandingSpec:
     """What becomes of the branch of a ralph that is done. 'auto': it lands if the tests pass. 'ask': it waits
     for `ralphctl land NAME`. 'branch': it is pushed to the remote, for a pull request. 'off': only what you
     land yourself. Not set, it is 'ask' for ralphs in a worktree (`start --worktree`)."""
-    target: FilledText = "main"
+    target: Annotated[FilledText, AfterValidator(values.branch_name)] = "main"
     """The branch that everything lands on."""
     method: Literal["merge", "rebase"] = "merge"
     """How a branch gets onto the target. 'rebase' copies its commits instead of merging them. A branch that

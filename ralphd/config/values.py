@@ -4,6 +4,7 @@ Without pydantic: commands that must start fast import this module.
 """
 
 import os
+import re
 import sys
 import unicodedata
 from collections.abc import Mapping
@@ -100,6 +101,16 @@ def variables(env: dict[str, str]) -> dict[str, str]:
         if not name or "=" in name or "\0" in name:
             raise ValueError(f"{name!r} cannot be the name of a variable")
     return env
+
+
+_NO_BRANCH = re.compile(r"[\x00-\x20\x7f~^:?*\[\\]|\.\.|@\{|//|/\.|\.lock(?:/|$)|^[-./]|[./]$|^@$")
+
+
+def branch_name(name: str) -> str:
+    """Refuse what git does not accept as the name of a branch (git-check-ref-format(1))."""
+    if _NO_BRANCH.search(name):
+        raise ValueError(f"has to be the name of a branch, such as main, is {dumps(name)}")
+    return name
 
 
 def an_address(url: str) -> str:

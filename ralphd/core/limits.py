@@ -10,6 +10,8 @@ from typing import Final
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))? ?(?:([KMGTP])iB|B)?")
+NO_SLOT: Final = "slots are in use"
+"""In the words of each wait for a slot of an account; ``ralphd.overview`` recognises it by them (Q6)."""
 
 
 def size_in_bytes(value: object) -> object:

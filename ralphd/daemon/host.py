@@ -68,7 +68,7 @@ class Host:
         self.callers = Callers(self._roster, services, self._users)
         self.webhooks = DaemonsWebhooks(services, self._users, self._roster, courier)
         self.landing = LandingQueues(self._roster, services, self.send, partial(self.start, continues=True))
-        services.landing_of = self.landing.of
+        services.landing_of, services.why_unqueued = self.landing.of, self.landing.why_unqueued
         self._quota = QuotaWatch(services)
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()

@@ -7,6 +7,7 @@ never waits for another. Watchers, timers and the gate run in tasks of their own
 import asyncio
 import json
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Coroutine, Mapping
@@ -108,6 +109,7 @@ class Regent:
         self._shown_bytes = b""
         self._looked = 0.0
         self._strangers: list[Stranger] = []
+        self._deleted: tuple[str, ...] = ()
 
     @property
     def living(self) -> model.RunId | None:
@@ -169,13 +171,20 @@ class Regent:
         shown["landing"] = self._services.landing_of(self.name)
         shown["sandbox"] = inside and sandbox.view_of(*inside)
         shown["message"] = self._why_wait or view["message"]
+        left += [*self._deleted, *filter(None, [self._services.why_unqueued(self.name)])]
         notes = [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]
         return shown | {"notes": notes}
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
         self._see_output()
-        notes = (*self.account.notes, *self._strangers, self.gate.notes(), self.custody.notes())
+        notes = (
+            *self.account.notes,
+            *self._strangers,
+            *self._deleted,
+            self.gate.notes(),
+            self.custody.notes(),
+        )
         more = (notes, self.gate.same(), self._seen, self._why_wait, self._services.landing_of(self.name))
         parts = (*self.account.same(), self.living, *more)
         if parts != self._shown:  # quick: what has not changed is the same object
@@ -604,8 +613,17 @@ class Regent:
 
     def _settle(self) -> None:
         self.incidents.heed()
+        self._see_deletion()
         supervised = not isinstance(self.account.supervision.state, model.SETTLED)
         self.holds.settle(supervised=supervised, living=self._live is not None)
+
+    def _see_deletion(self) -> None:
+        """Report once if the directory is gone while a run lives (W7): its command may not notice."""
+        place = self.account.definition.directory
+        is_gone = self.living is not None and not os.path.isdir(place)  # noqa: PTH112 - never raises
+        what = f"{place} is gone, and its ralph still runs: ralphctl stop {self.name}"
+        self._deleted = (what,) if is_gone else ()
+        self._services.trouble(f"directory of {self.name}", what if is_gone else None)
 
     def _begin(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)

@@ -93,7 +93,7 @@ class Services:
     have a place too. ``begun`` has who was started and when, ``clocks`` the accounts as last read, ``holds``
     the last order of starts. ``follow`` merges what landed into the branch of a ralph between two iterations.
     ``busy`` gives the directories in which a run lives, ``landing_of`` where the branch of a ralph stands in
-    its queue.
+    its queue, ``why_unqueued`` why the branch of one that is done is not in it.
     """
 
     state_directory: Path
@@ -118,6 +118,7 @@ class Services:
     busy: Callable[[], list[Path]] = list
     follow: Callable[..., Awaitable[bool]] | None = None
     landing_of: Callable[[str], dict[str, Any] | None] = lambda _: None
+    why_unqueued: Callable[[str], str] = lambda _: ""
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 
@@ -164,7 +165,8 @@ class Services:
             self._untold.append(f"{topic}: {what}")
 
     def forget(self, ralph: str) -> None:
-        """Clear a ralph's problems."""
+        """Clear the problems of a ralph that is removed, and have its landing queue look."""
+        self.done.set()
         for topic in [topic for topic in self._troubles if topic.endswith(f" {ralph}")]:
             self.trouble(topic, None)
 

@@ -117,23 +117,32 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str
 
 
 def fetch(
-    directory: Path, *words: str, outside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S
-) -> str:
-    """Run ``git fetch``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``."""
-    words = ("fetch", "--quiet", "--no-write-fetch-head", *words)
-    return _failure(directory, *words, outside=outside, limit_s=limit_s)
+    directory: Path, *words: str, outside: Mapping[str, str] | None = None,
+    inside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S,
+) -> str:  # fmt: skip
+    """Run ``git fetch``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``.
+
+    ``inside`` are variables that say which repository it is, and which settings count.
+    """
+    words = ("fetch", "--quiet", "--no-write-fetch-head", "--recurse-submodules=no", *words)
+    return _failure(directory, *words, outside=outside, inside=inside, limit_s=limit_s)
 
 
 def push_commit(
-    directory: Path, *words: str, outside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S
-) -> str:
-    """Run ``git push``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``."""
-    return _failure(directory, "push", "--porcelain", *words, outside=outside, limit_s=limit_s)
+    directory: Path, *words: str, outside: Mapping[str, str] | None = None,
+    inside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S,
+) -> str:  # fmt: skip
+    """Run ``git push`` for exactly these refs, without hooks. Return and block as ``fetch``."""
+    words = ("push", "--porcelain", "--no-follow-tags", "--recurse-submodules=no", *words)
+    return _failure(directory, *words, outside=outside, inside=inside, limit_s=limit_s)
 
 
-def _failure(directory: Path, *words: str, outside: Mapping[str, str] | None, limit_s: float) -> str:
+def _failure(
+    directory: Path, *words: str, outside: Mapping[str, str] | None, inside: Mapping[str, str] | None,
+    limit_s: float,
+) -> str:  # fmt: skip
     try:
-        _run(directory, *words, limit_s=limit_s, outside=outside, settings=_NO_HOOKS)
+        _run(directory, *words, limit_s=limit_s, outside=outside, inside=inside, settings=_NO_HOOKS)
     except _Failed as why:
         return str(why)
     return ""
@@ -210,7 +219,7 @@ def _upstream(directory: Path) -> _Upstream:
 
 def _run(
     directory: Path, *words: str, limit_s: float, outside: Mapping[str, str] | None = None,
-    settings: tuple[str, ...] = (), stdout: IO[bytes] | None = None,
+    inside: Mapping[str, str] | None = None, settings: tuple[str, ...] = (), stdout: IO[bytes] | None = None,
 ) -> None:  # fmt: skip
     """Run git as the user would. Raises _Failed with the line of output that gives the reason."""
     with tempfile.TemporaryFile() as output:
@@ -218,7 +227,7 @@ def _run(
             # A session of its own has no terminal to prompt at. A file, not a pipe: a daemon that a hook
             # starts would hold a pipe open and keep us waiting.
             argv = ["git", *_QUIET, *settings, "-C", str(directory), *words]
-            env = _environment(directory, os.environ if outside is None else outside)
+            env = _environment(directory, os.environ if outside is None else outside, inside or {})
             git = subprocess.Popen(
                 argv, env=env, stdin=subprocess.DEVNULL, stdout=stdout or output, stderr=output,
                 start_new_session=True,
@@ -245,18 +254,19 @@ def _terminate(git: "subprocess.Popen[bytes]") -> None:
             git.wait(_END_GRACE_S)
 
 
-def _environment(directory: Path, outside: Mapping[str, str]) -> dict[str, str]:
+def _environment(directory: Path, outside: Mapping[str, str], inside: Mapping[str, str]) -> dict[str, str]:
     user = {name: value for name, value in outside.items() if name not in _REDIRECTING}
     # An empty GIT_ASKPASS keeps git from core.askPass and SSH_ASKPASS.
     settings = {"GIT_ASKPASS": user.get("GIT_ASKPASS", ""), **_NO_PROMPT}
     # ssh prompts on /dev/tty unless in batch mode; another program may not know that option.
     ssh = user.get("GIT_SSH_COMMAND", "")
     if not ssh and "GIT_SSH" not in user:
-        ssh = repo.line(directory, "config", "--get", "core.sshCommand") or "ssh"
+        code, line = repo.answer(directory, "config", "--get", "core.sshCommand", env=inside) or (1, b"")
+        ssh = os.fsdecode(line).removesuffix("\n") if code == 0 and line else "ssh"
     with suppress(ValueError, IndexError):
         if Path(shlex.split(ssh)[0]).name == "ssh":
             settings["GIT_SSH_COMMAND"] = f"{ssh} -o BatchMode=yes"
-    return user | settings
+    return {**user, **settings, **inside}
 
 
 def _reason(output: IO[bytes]) -> str:

@@ -9,11 +9,12 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, TypeAlias
 
 from ralphd.core.text import first_names
@@ -37,6 +38,7 @@ _SETTINGS: Final = (
     *("core.checkStat=default", "core.sshCommand=false", "advice.detachedHead=false"),
 )
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"}
+_REF: Final = re.compile(rb"\brefs/[^\s]+")
 _CONFIGURED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email)|core\.(loose)?compression)$"
 OWN_IDENTITY: Final = {
     **{"GIT_AUTHOR_NAME": "ralphd", "GIT_AUTHOR_EMAIL": "ralphd@localhost"},
@@ -165,6 +167,8 @@ class GitRunner:
     def run(self, *words: str, given: Given = b"", env: Mapping[str, str] | None = None) -> tuple[int, bytes]:
         """Return the exit code and output of git at the root of the work tree. Raises WasKilled."""
         data = given if isinstance(given, bytes) else b"".join(name + b"\0" for name in given)
+        if words[0] == "update-ref":
+            self._refuse_links(os.fsencode("\n".join(words)) + b"\n" + data)
         variables = {**self._environment, **(env or {})}
         answer = repo.answer(self.top, *words, limit_s=self.remaining_s, given=data, env=variables)
         if answer is None:
@@ -212,6 +216,15 @@ class GitRunner:
         given = "".join(f"{command}\n" for command in commands).encode(errors="surrogateescape")
         words = ("-m", reason) if reason else ()
         self.output("update-ref", *words, "--stdin", given=given, env=self.identity)
+
+    def _refuse_links(self, commands: bytes) -> None:
+        """Raise NotDone where a link would lead git out of the repository with a ref or with its log."""
+        refs = {PurePosixPath(os.fsdecode(ref)) for ref in _REF.findall(commands)}
+        folders = {folder for ref in refs for folder in ref.parents[:-2]}  # not ref.parents[-2]: "refs"
+        for each in (*folders, *("logs" / each for each in folders | refs)):
+            path = self.repository.common / each
+            if os.path.islink(path):  # noqa: PTH114 - a name that is too long is git's to refuse
+                raise NotDone(f"{path} is a symbolic link: ralphd writes no ref through it (rm {path})")
 
     def commit_tree(
         self, tree: str, message: str, *parents: str, identity: Mapping[str, str] | None = None
@@ -263,20 +276,32 @@ class GitRunner:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise NotDone("another ralphd reverts or sets aside in this repository") from error
-            try:  # only who has the lock removes files: others are in use
-                self.work.mkdir(exist_ok=True)
-                self._clean_up()
-                yield
-            finally:
-                self._clean_up()
-                with suppress(OSError):
-                    self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
+            with suppress(FileExistsError):
+                self.work.mkdir()
+            with self._opened() as work:
+                try:  # only who has the lock removes files: others are in use
+                    _clean_up(work)
+                    yield
+                finally:
+                    _clean_up(work)
+                    with suppress(OSError):
+                        self.work.rmdir()  # fails while a journal is needed: see rewrite/move_branch
 
-    def _clean_up(self) -> None:
-        with suppress(OSError):
-            for entry in self.work.iterdir():
-                if entry.name.startswith("tmp-"):
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    def _opened(self) -> Descriptor:
+        """Open ``work``. Raise NotDone where something else is in its place, such as a link to elsewhere."""
+        try:
+            return Descriptor(self.work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except NotADirectoryError as error:
+            what = "a symbolic link" if self.work.is_symlink() else "a file"
+            raise NotDone(f"{self.work} is {what}, not a folder of ralphd: rm {self.work}") from error
+
+
+def _clean_up(work: int) -> None:
+    with suppress(OSError):
+        for name in os.listdir(work):
+            if name.startswith("tmp-"):
+                is_folder = stat.S_ISDIR(os.stat(name, dir_fd=work, follow_symlinks=False).st_mode)
+                shutil.rmtree(name, dir_fd=work) if is_folder else os.unlink(name, dir_fd=work)
 
 
 def ref_name(label: str) -> str:

@@ -9,6 +9,7 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.gate.verdict import VerdictKind
 from ralphd.core.loop import model
+from ralphd.core.loop.model import PauseReason
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.loop.tasks import unreviewed
@@ -159,7 +160,9 @@ class Reporter:
             case model.ReportAgentBack(agent=agent):
                 self.agent_back(agent)
             case model.Rest(until=until, why=why):
-                if not order.logged:
+                if order.reason is PauseReason.RESOURCES:
+                    console.say(f"waiting: {why}")
+                elif not order.logged:
                     console.say(f"waiting until {console.moment(until)} (for {span(until - now)}): {why}")
                 self.waiting(until, why)
             case model.EndRest():

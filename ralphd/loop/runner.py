@@ -20,6 +20,7 @@ from ralphd.core.loop.model import FinishIteration, Iteration, Loop, PauseReason
 from ralphd.core.loop.step import SET_BACK_S, step
 from ralphd.core.plan import AUTO, Plan
 from ralphd.core.quota.clock import Force
+from ralphd.core.quota.model import HoldKind
 from ralphd.core.supervision.model import Next
 from ralphd.core.text import one_line
 from ralphd.errors import RalphdError
@@ -115,6 +116,7 @@ MOST_REQUESTS = 16
 """More signals than this, before anything can be done, change nothing."""
 MOST_WHY_CHARS = 120
 LIMITS = (PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT)
+FOR_ACCOUNT = (*LIMITS, PauseReason.RESOURCES)
 
 
 class LoopRunner:
@@ -220,7 +222,7 @@ class LoopRunner:
             case model.Attempting(iteration=iteration), model.AttemptOver():
                 end = self._attempt_end(iteration.agent, event, after)
                 await asyncio.to_thread(self._accounts.ended, end)
-            case model.Resting(reason=reason), model.Skipped() if reason in LIMITS:
+            case model.Resting(reason=reason), model.Skipped() if reason in FOR_ACCOUNT:
                 self._accounts.force = Force.ALL
             case model.Begin(), model.Began(resumed=model.Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
                 if self._settings.policy.pause_when_exhausted:  # a person resumes, and may have bought more
@@ -263,14 +265,18 @@ class LoopRunner:
                 self._attempts.agents.not_before = rest.until
                 return model.LoopWoke(rest.until)
             sleep_s = 1.0 if self._console.is_terminal else LONGEST_SLEEP_S
-            if rest.reason in LIMITS and self._accounts.waits:
+            if rest.reason in FOR_ACCOUNT and self._accounts.waits:
                 if (agent := await asyncio.to_thread(self._accounts.freed, now)) is not None:
                     return model.AccountFreed(now, agent)
                 sleep_s = LOOK_S
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s - lead_s, sleep_s)):
                     return await self._events.get()
-            self._console.count_down(f"{rest.reason.replace('_', ' ')}: continues in {span(left_s)}")
+            self._console.count_down(
+                "waiting for a slot"
+                if rest.reason is PauseReason.RESOURCES
+                else f"{rest.reason.replace('_', ' ')}: continues in {span(left_s)}"
+            )
         return await self._events.get()
 
     async def _carry_out(self, order: model.LoopOrder) -> None:
@@ -308,7 +314,8 @@ class LoopRunner:
         agent, now = order.iteration.agent, time.time()
         at = max(now, min(self._attempts.agents.not_before, now + LEAD_S))
         if (hold := await asyncio.to_thread(self._accounts.ask, agent, at)) is not None:
-            self._events.put_nowait(model.HeldBack(now, hold.until, hold.why, hold.brief))
+            for_slot = hold.kind is HoldKind.SLOTS
+            self._events.put_nowait(model.HeldBack(now, hold.until, hold.why, hold.brief, for_slot))
             return
         self._events.put_nowait(await self._attempts.run(order, self._loop.plan))
 

@@ -153,7 +153,7 @@ class RegentState:
             "pool": self.pool,
             "tasks": self.tasks,
             "task": None if reports.task is None else asdict(reports.task),
-            "wait": current.wait and {"reason": current.wait.reason, "until": rfc3339(current.wait.until)},
+            "wait": _wait(current.wait),
             "pause_reason": state.reason if isinstance(state, model.Paused) else None,
             "message": message(current),
         }
@@ -166,6 +166,12 @@ class RegentState:
     def from_json(cls, stored: Mapping[str, Any]) -> "RegentState":
         """Return the state in ``stored``. Raises ValueError or KeyError."""
         return cls(SUPERVISION.load(stored["supervision"]), _FACTS.load(stored["facts"]))
+
+
+def _wait(wait: model.Wait | None) -> dict[str, Any] | None:
+    if wait is None:
+        return None
+    return {"reason": wait.reason, "until": None if wait.ends_at is None else rfc3339(wait.ends_at)}
 
 
 def shown_state(current: Supervision, *, own_loop: bool) -> str:

@@ -57,6 +57,7 @@ model = 3
         ("retry.jitter = nan", "has to be a number from 0 to 1, is NaN"),
         ("retry.base_seconds = inf", "has to be a number from 0 to 31536000, is Infinity"),
         ("retry.base_seconds = 1979-05-27", 'has to be a number from 0 to 31536000, is "1979-05-27"'),
+        ('landing.target = "a..b"', 'has to be the name of a branch, such as main, is "a..b"'),
         ('ralph.command = "./loop.sh"', 'has to be a list of strings, is "./loop.sh"'),
         ('agents.fallback = ["codex", 3]', 'has to be a list of non-empty strings, is ["codex", 3]'),
         ('ralph.prompt_file = ""', 'has to be a non-empty string, is ""'),

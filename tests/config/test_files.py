@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.config.configuration import data_home
 from ralphd.config.files import MAX_FILE_BYTES, distrust, project_file, user_file
 from tests.config.conftest import Place
 
@@ -119,3 +120,10 @@ def test_a_directory_that_others_can_write_is_a_fault(place: Place) -> None:
     ]
     place.directory.chmod(0o1777)
     assert place.load().regent.max_retries == 5
+
+
+def test_ralphds_own_work_trees_have_one_path_behind_links(tmp_path: Path) -> None:
+    (tmp_path / "big").mkdir()
+    (tmp_path / "share").mkdir()
+    (tmp_path / "share/ralphd").symlink_to(tmp_path / "big")
+    assert data_home({"XDG_DATA_HOME": str(tmp_path / "share")}) == (tmp_path / "big").resolve()

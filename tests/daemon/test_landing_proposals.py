@@ -21,7 +21,7 @@ from tests.daemon.ralph.test_incidents import SetClock
 async def test_a_proposal_that_failed_is_repeated_later(tmp_path: Path, fault: Exception, times: int) -> None:
     clock, read = SetClock(1000.0), Mock(side_effect=fault)
     account: Any = Mock(facts=Mock(finished_at=10.0), supervision=Mock(state=Mock(spec=Done)))
-    account.definition.name = "api"
+    account.definition.name, account.definition.directory = "api", tmp_path
     queues: Any = LandingQueues(Mock(), Mock(clock=clock, state_directory=tmp_path), Mock(), Mock())
     queues._wanted = read
 

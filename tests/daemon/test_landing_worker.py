@@ -36,6 +36,7 @@ class Bench:
             cast(Any, SimpleNamespace(clock=self.clock, state_directory=tmp_path / "state")),
             busy=set,
             tell_end=cast(Any, None),
+            pin=cast(Any, None),
         )
         bench = self
 
@@ -97,8 +98,9 @@ def test_a_landing_that_waits_follows_a_clean_checkout(
 ) -> None:
     bench = Bench(tmp_path, monkeypatch)
     place, tip = bench.place, bench.place("rev-parse", "main")
-    place("branch", "ralph/landed", place.branch("a", a="1\n").head)
-    waiting = replace(LANDED, why="on ralph/landed: there are changes that are not committed")
+    head = place.branch("a", a="1\n").head
+    place("branch", "ralph/landed", head)
+    waiting = replace(LANDED, commit=head, why="on ralph/landed: there are changes that are not committed")
     bench.worker.queue = replace(bench.worker.queue, candidates=(waiting,))
     shared = (place.path / "shared").read_text()
     (place.path / "shared").write_text("mine\n")

@@ -1,6 +1,7 @@
 """The Regent's inbox: what is posted is never lost, and nothing waits for itself."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -109,4 +110,25 @@ async def test_a_run_that_is_not_adopted_yet_takes_a_place(tmp_path: Path) -> No
     hold = services.start_order(waits)["next"]
     assert hold is not None
     assert hold.why.startswith("1 of 1 ralphs are running")
+    await events.close()
+
+
+async def test_a_deleted_directory_of_a_run_is_reported_once(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    services, place = regent._services, tmp_path / "gone"
+    regent.account.definition = replace(regent.account.definition, directory=place)
+    regent._see_deletion()
+    assert services.problems() == []
+    live = SimpleNamespace(run_id=RUN, record=None, output=SimpleNamespace(seen=None))
+    regent._live = cast("LiveRun", live)
+
+    for _ in range(2):
+        regent._see_deletion()
+
+    what = f"{place} is gone, and its ralph still runs: ralphctl stop demo"
+    assert (services.problems(), services._untold) == ([f"directory of demo: {what}"],) * 2
+    assert what in regent.view()["notes"] and what in json.loads(regent.view_bytes())["notes"]
+    place.mkdir()
+    regent._see_deletion()
+    assert services.problems() == [] and what not in regent.view()["notes"]
     await events.close()

@@ -218,3 +218,63 @@ def test_who_is_refused_the_lock_removes_no_file(tree: WorkTree) -> None:
             pass
         assert index.exists()
     assert not working.work.exists()
+
+
+@pytest.mark.parametrize("is_link", [True, False])
+def test_what_is_in_place_of_the_guards_folder_is_left_alone(
+    tree: WorkTree, tmp_path: Path, is_link: bool
+) -> None:
+    outside = tmp_path / "outside"
+    (outside / "tmp-project").mkdir(parents=True)
+    (outside / "tmp-notes").touch()
+    guard = tree.path / ".git" / "ralph-guard"
+    guard.symlink_to(outside) if is_link else guard.touch()
+
+    kind = "a symbolic link" if is_link else "a file"
+    with pytest.raises(NotDone, match=f"ralph-guard is {kind}"), GitRunner(tree.path).exclusive():
+        pass
+
+    assert sorted(each.name for each in outside.iterdir()) == ["tmp-notes", "tmp-project"]
+    guard.unlink()
+    with GitRunner(tree.path).exclusive():
+        pass
+
+
+def test_files_of_a_killed_act_are_removed_and_links_not_followed(tree: WorkTree, tmp_path: Path) -> None:
+    (tmp_path / "outside").mkdir()
+    guard = tree.path / ".git" / "ralph-guard"
+    (guard / "tmp-folder").mkdir(parents=True)
+    (guard / "tmp-folder" / "file").touch()
+    (guard / "tmp-file").touch()
+    (guard / "tmp-link").symlink_to(tmp_path / "outside")
+    (guard / "journal").touch()
+
+    with GitRunner(tree.path).exclusive():
+        assert [each.name for each in guard.iterdir()] == ["journal"]
+
+    assert (tmp_path / "outside").is_dir()
+
+
+@pytest.mark.parametrize(
+    "link", ["refs/ralph", "refs/ralph/aside", "refs/heads", "logs/refs/ralph", "logs/refs/heads/x"]
+)
+def test_no_ref_is_written_through_a_link(tree: WorkTree, tmp_path: Path, link: str) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    place = tree.path / ".git" / link
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.exists():
+        place.rename(tmp_path / "moved")
+        outside = tmp_path / "moved"
+    place.symlink_to(outside)
+    before = sorted(outside.rglob("*"))
+    git = GitRunner(tree.path)
+    sha = tree.git("hash-object", "-t", "tree", "-w", "/dev/null").strip()
+    ref = "refs/heads/x" if "heads" in link else "refs/ralph/aside/x"
+
+    with pytest.raises(NotDone, match=f"{link} is a symbolic link"):
+        git.update_refs(f"create {ref} {sha}")
+    with pytest.raises(NotDone, match=f"{link} is a symbolic link"):
+        git.output("update-ref", ref, sha)
+
+    assert sorted(outside.rglob("*")) == before

@@ -52,7 +52,13 @@ RECORD = TaskRecord(
 )
 LEDGER = {"US-1": RECORD, "": TaskRecord(""), "ü/2": TaskRecord("ü/2", state=TaskState.COMPLETE)}
 OUT = Cooldown(
-    "claude", "usage limit", parse_rfc3339("2026-11-22T03:00:00Z"), probes=2, back=True, guessed=True
+    "claude",
+    "usage limit",
+    parse_rfc3339("2026-11-22T03:00:00Z"),
+    probes=2,
+    back=True,
+    guessed=True,
+    for_slot=True,
 )
 MEMORY = LoopState(
     iteration=7,

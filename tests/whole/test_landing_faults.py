@@ -7,7 +7,7 @@ import pytest
 from tests.helpers import wait_for
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
-from tests.whole.test_landing import LAND_S, Yard
+from tests.whole.test_landing import LAND_S, TOML, Yard
 
 HOOKS = (
     *("pre-commit", "commit-msg", "pre-merge-commit", "post-commit", "post-merge", "post-checkout"),
@@ -172,3 +172,115 @@ def test_a_branch_that_is_deleted_in_the_queue_lands(daemon: Daemon) -> None:
     held.go.touch()
     assert {each["state"] for each in yard.ended(1, 2).values()} == {"landed"}
     assert (yard.main / "gone").exists()
+
+
+def test_a_repaired_test_command_is_used(daemon: Daemon) -> None:
+    yard = Yard.of(daemon, toml=TOML.replace("! test -e broken", "no-such-command"))
+    daemon.start()
+    yard.ralph("api", api="1\n")
+    yard.land("api")
+    wait_for(lambda: yard.queue().get("blocked"), timeout_s=LAND_S, what="the queue to be blocked")
+    yard.commit(yard.main, "ralph.toml", TOML)
+    assert yard.ended(1)[1]["state"] == "landed"
+
+
+def test_each_place_is_tested_by_its_own_configuration(daemon: Daemon) -> None:
+    yard = Yard.of(daemon)
+    for name in ("a", "b"):
+        (yard.main / name).mkdir()
+        (yard.main / name / "ralph.toml").write_text(f'[regent]\ntest_command = "! test -e {name}/broken"\n')
+    yard.git("add", "-A")
+    yard.git("commit", "-q", "-m", "two services")
+    daemon.start()
+    for name in ("a", "b"):
+        place = yard.ralph(name) / name
+        (place / "broken").touch()
+        yard.git("add", "-A", at=place)
+        yard.git("commit", "-q", "-m", "breaks its own service", at=place)
+        daemon.ask("DELETE", f"/v1/ralphs/{name}")
+        body = {"directory": str(place), "name": name, "command": ["true"], "start": False}
+        daemon.ask("POST", "/v1/ralphs", body)
+    numbers = [yard.land(name)["number"] for name in ("a", "b")]
+    assert {each["state"] for each in yard.ended(*numbers).values()} == {"refused"}
+
+
+@pytest.mark.parametrize("method", ["merge", "rebase"])
+def test_a_push_without_an_answer_has_landed(daemon: Daemon, method: str) -> None:
+    yard = Yard.of(daemon, remote=True, toml=f'{TOML}[landing]\nmethod = "{method}"\n')
+    origin = yard.main.parent / "origin"
+    hook = origin / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\nrm {hook}\nmv {origin} {origin}.away\nkill -9 $PPID\n")
+    hook.chmod(0o755)
+    daemon.start()
+    yard.ralph("api", api="1\n")
+    yard.land("api")
+    wait_for(lambda: yard.queue().get("blocked"), timeout_s=LAND_S, what="the queue to be blocked")
+    (yard.main.parent / "origin.away").rename(origin)
+    yard.ralph("other", other="1\n")
+    yard.land("other")
+    landed = yard.ended(1)[1]
+    assert (landed["state"], bool(landed["commit"])) == ("landed", True)
+    assert len(landed["copies"]) == (method == "rebase")
+
+
+def test_a_commit_of_the_person_and_what_landed_come_together(daemon: Daemon) -> None:
+    yard = Yard.of(daemon)
+    daemon.start()
+    yard.ralph("api", api="1\n")
+    (yard.main / "shared").write_text("mine\n")
+    yard.land("api")
+    assert yard.ended(1)[1]["why"].startswith("on ralph/landed")
+    yard.git("commit", "-q", "-a", "-m", "my work")
+    wait_for(lambda: (yard.main / "api").exists(), timeout_s=LAND_S, what="main to have both")
+    wait_for(lambda: yard.ended(1)[1]["why"] == "", timeout_s=LAND_S, what="the note to go")
+    assert yard.git("show", "main:shared") == "mine" and yard.git("status", "--porcelain") == ""
+    assert yard.git("branch", "--list", "ralph/landed") == ""
+
+
+@pytest.mark.parametrize("target", ["staging", "mian"])
+def test_a_target_is_never_replaced_by_main(daemon: Daemon, target: str) -> None:
+    yard = Yard.of(daemon, remote=True, toml=f'{TOML}[landing]\ntarget = "{target}"\n')
+    if target == "staging":
+        yard.git("push", "-q", "origin", "main:staging")
+        yard.git("fetch", "-q")
+    before = yard.git("rev-parse", "main")
+    daemon.start()
+    yard.ralph("api", api="1\n")
+    if target == "staging":
+        yard.land("api")
+        assert yard.ended(1)[1]["state"] == "landed"
+        assert "api" in yard.git("ls-tree", "--name-only", "origin/staging").split()
+    else:
+        said = Person(daemon)("land", "api")
+        assert said.returncode == 1 and "no branch mian here" in said.stderr, said
+    assert yard.git("rev-parse", "main") == yard.git("rev-parse", "origin/main") == before
+
+
+def test_an_undo_names_the_ralph_of_its_landing(daemon: Daemon) -> None:
+    yard, person = Yard.of(daemon), Person(daemon)
+    daemon.start()
+    for name in ("one", "two"):
+        yard.ralph(name, **{name: "1\n"})
+        yard.land(name)
+    yard.ended(1, 2)
+    said = person("land", "one", "--undo", "-n", "2")
+    assert said.returncode == 1 and "ralphctl land two --undo -n 2" in said.stderr, said
+    assert person("land", "two", "--undo", "-n", "2").returncode == 0
+    assert yard.ended(3)[3]["undoes"]
+    assert person("land", "two", "--undo", "-n", "3").returncode == 0
+    again = yard.ended(4)[4]
+    assert (again["state"], again["undoes"]) == ("landed", None) and (yard.main / "two").exists()
+
+
+def test_what_a_removed_ralph_left_is_withdrawn(daemon: Daemon) -> None:
+    yard = Yard.of(daemon)
+    daemon.start()
+    yard.ralph("api", api="1\n", **{"ralph.toml": TOML + "# changed\n"})
+    yard.land("api")
+    yard.ended(1)
+    tree = next((daemon.home / ".local/share/ralphd/landing").iterdir())
+    daemon.ask("DELETE", "/v1/ralphs/api")
+    refs = "refs/ralph/landing"
+    wait_for(lambda: yard.git("for-each-ref", refs) == "", timeout_s=LAND_S, what="its refs to be removed")
+    assert not tree.exists() and str(tree) not in yard.git("worktree", "list")

@@ -164,7 +164,7 @@ def test_without_a_remote_nothing_is_pushed(daemon: Daemon) -> None:
     done(yard, "api", api="1\n")
     waiting = candidate(yard, 1, "waiting")
     assert (waiting["why"], waiting["next"]) == (
-        "no remote has main: git push -u origin main", "ralphctl land api",
+        "no remote has main: git push -u origin main", "ralphctl land api --pr",
     )  # fmt: skip
     said = Person(daemon)("land", "api", "--pr")
     assert said.returncode == 1, said

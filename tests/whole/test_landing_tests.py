@@ -288,10 +288,8 @@ def test_a_queue_of_the_earlier_layout_is_moved(daemon: Daemon) -> None:
     daemon.start(failpoints=["landing.testing.ordered"])
     yard.ralph("a", a="1\n")
     daemon.ask_the_dying("POST", "/v1/landing", {"ralph": "a"})
-    tree = tree_of_queue(daemon)
     (home,) = (daemon.state / "landing").iterdir()
-    yard.git("worktree", "unlock", str(tree))
-    yard.git("worktree", "move", str(tree), str(home / "tree"))
+    yard.git("worktree", "add", "-q", "--detach", str(home / "tree"), "main")
     yard.git("worktree", "lock", str(home / "tree"))
     queue = json.loads((home / "queue.json").read_text())
     new = ("counts", "counts_at", "tree", "inside", "port_base", "is_spoiled")
@@ -299,5 +297,5 @@ def test_a_queue_of_the_earlier_layout_is_moved(daemon: Daemon) -> None:
     daemon.start()
     assert yard.ended(1)[1]["state"] == "landed"
     assert not (home / "tree").exists()
-    assert (tree / "a").exists()
+    assert (tree_of_queue(daemon) / "a").exists()
     assert str(home) not in yard.git("worktree", "list")

@@ -135,7 +135,15 @@ def test_a_slot_is_free_again_when_its_ralph_was_killed(daemon: Daemon) -> None:
     wait_for(account.calls, timeout_s=LONG_S, what="the first call")
     account.start("b")
     account.waits("b")
-    assert "1 of 1 slots are in use" in daemon.view("b")["wait"]["reason"]
+    wait, why = daemon.view("b")["wait"], "account moody@work: 1 of 1 slots are in use"
+    assert wait == {"reason": why, "until": None}
+    state = account.person.directory("b") / ".ralph" / "regent-state.json"
+    wait_for(lambda: json.loads(state.read_text())["wait"] == wait, what="the wait in regent-state.json")
+    for words in (("status", "b"), ("status", "--all"), ("explain", "b")):
+        shown = " ".join(account.person(*words).stdout.split())
+        assert why in shown and "limit" not in shown and "until" not in shown, shown
+    [event] = [each for each in daemon.events("wait.started") if each["ralph"] == "b"]
+    assert event["data"] == {"message": f"Ralph is waiting: {why}"}
     assert account.clock()["working"] == ["a"]
 
     (account.place / "go").touch()

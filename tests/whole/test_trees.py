@@ -144,6 +144,7 @@ def test_two_repositories_of_one_name_have_two_folders(project: Project, daemon:
         (("--worktree", "fix", "--from", "nothing"), "nothing is not a commit"),
         (("--worktree", "fix", "--branch", "main"), "checked out in"),
         (("--worktree", "/tmp"), "is not a name for a worktree"),
+        (("--worktree", "landed"), "ralph/landed is the landing queue's"),
         (("--count", "2"), "--count is for a worktree"),
         (("--worktree", "fix", "--task", "nothing"), "no task 'nothing' in TASKS.md"),
     ],
@@ -220,7 +221,7 @@ def test_rm_refuses_what_is_nowhere_else_and_names_it(project: Project, daemon: 
     project.git("add", "--all", cwd=tree)
     project.git("commit", "-q", "-m", "work", cwd=tree)
     refused = project.person("trees", "rm", "fix")
-    assert refused.returncode == 1 and "1 commit that neither a remote nor main has" in refused.stderr
+    assert refused.returncode == 1 and "1 commit that no other branch and no remote has" in refused.stderr
     assert (tree / "new file").read_text() == "work"
     assert project.reason_of_lock("fix") == "locked ralphd: fix"
 

@@ -39,6 +39,6 @@ async def remove_worktree(host: TheHost, name: RalphName, query: Annotated[KeepQ
     """Remove a worktree, and forget its ralph.
 
     Refused (409, `wrong-state`) while the ralph runs, and while the worktree has uncommitted files or commits
-    that neither a remote nor its target has. With `keep` these are saved under `refs/ralph/trees/` first.
+    that no other branch and no remote has. With `keep` these are saved under `refs/ralph/trees/` first.
     """
     return json_bytes(json.dumps(await host.trees.remove(name, keep=query.keep)).encode())

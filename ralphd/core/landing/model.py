@@ -54,7 +54,8 @@ class LandingCandidate:
     end was published; ``has_task``: its ralph got a task about it. ``is_auto``: no person asked for it.
     ``publishes``: the branch is only pushed, for a pull request (M1). ``note`` is what its tests showed,
     although they passed. ``refused_at`` is what it was merged onto when it conflicted last. ``copies``: if it
-    landed by rebase, its commits, oldest first, each with its copy on the target.
+    landed by rebase, its commits, oldest first, each with its copy on the target. ``inside`` is where its
+    ralph works in the repository: the configuration is read there. ``is_again``: it reverts a revert.
     """
 
     id: int
@@ -76,6 +77,8 @@ class LandingCandidate:
     publishes: bool = False
     refused_at: str = ""
     copies: tuple[tuple[str, str], ...] = ()
+    inside: str = "."
+    is_again: bool = False
 
     @property
     def undone(self) -> tuple[str, ...]:
@@ -142,7 +145,7 @@ class Target:
 class LandingQueue:
     """``queue.json``. ``repository`` is the common git directory, ``work_tree`` one of its work trees.
 
-    ``pinned`` is the configuration of the target's tip when the queue began. ``suspects`` are known to be
+    ``pinned`` is the configuration at the target's tip ``pinned_at``. ``suspects`` are known to be
     red together. ``green`` is the last commit that passed the tests. ``blocked`` says why nothing lands, and
     ``blocked_at`` of which tip that is true. ``counts`` are the tests that ran at the green commit
     ``counts_at``.
@@ -169,6 +172,7 @@ class LandingQueue:
     inside: str = ""
     port_base: int = 0
     is_spoiled: bool = False
+    pinned_at: str = ""
 
     def candidate(self, id: int) -> LandingCandidate:
         """Return a candidate by its number. Raises StopIteration for an unknown one."""
@@ -179,13 +183,13 @@ class LandingQueue:
         return tuple(each for each in self.candidates if each.standing is standing)
 
     def copied(self, branch: str) -> tuple[tuple[str, str], ...] | None:
-        """Return the heads of a branch that landed by rebase, each with its last copy.
+        """Return the heads that landed by rebase, of any branch, each with its last copy.
 
-        None: the branch was pushed, so somebody may have its commits (M2).
+        None: this branch was pushed, so somebody may have its commits (M2).
         """
-        known = [each for each in self.candidates if each.branch == branch and not each.undoes]
-        pushed = any(each.publishes for each in known)
-        return None if pushed else tuple((each.head, each.commit) for each in known if each.copies)
+        if any(each.publishes and each.branch == branch for each in self.candidates):
+            return None
+        return tuple((each.head, each.commit) for each in self.candidates if each.copies and not each.undoes)
 
     @property
     def is_idle(self) -> bool:
@@ -212,7 +216,8 @@ class LandingPolicy:
 @dataclass(frozen=True, slots=True)
 class MergeDone:
     """The batch was merged onto ``base``. ``conflicts``: why a candidate cannot land; ``present``: it has.
-    ``resolved`` conflict with what landed since their last conflict, which they have resolved.
+    ``resolved`` conflict with what landed since their last conflict, which they have resolved. ``waits``: why
+    a candidate that nobody asked for needs a person.
 
     What is in neither conflicts only with another candidate of the batch, and stays in the queue.
     """
@@ -223,6 +228,7 @@ class MergeDone:
     conflicts: Mapping[int, str] = field(default_factory=dict)
     present: tuple[int, ...] = ()
     resolved: tuple[int, ...] = ()
+    waits: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

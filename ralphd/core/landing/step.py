@@ -66,8 +66,10 @@ def admit(queue: LandingQueue, wanted: LandingCandidate, *, waits_for: str = "")
     known = [each for each in queue.candidates if each.branch == wanted.branch and not each.undoes]
     known = [] if wanted.undoes else known
     last = known[-1] if known and known[-1].standing is not Standing.LANDED else wanted
-    under_way = queue.batch.ids if queue.batch else ()
-    replaced = {each.id for each in known if each.standing in _OPEN and each.id not in under_way}
+    spared = queue.batch.ids if queue.batch else ()
+    if waits_for:  # what a person has asked for stays
+        spared = (*spared, *(each.id for each in known if each.standing is Standing.QUEUED))
+    replaced = {each.id for each in known if each.standing in _OPEN and each.id not in spared}
     kept = [each for each in queue.candidates if each.id not in replaced]
     if sum(each.standing in _OPEN for each in kept) >= MOST_OPEN:
         raise WrongState(f"{MOST_OPEN} branches wait to land already", mend="ralphctl queue")
@@ -82,6 +84,19 @@ def admit(queue: LandingQueue, wanted: LandingCandidate, *, waits_for: str = "")
 def unblocked(queue: LandingQueue) -> LandingQueue:
     """Return the queue without the reason that holds it up: try again."""
     return replace(queue, blocked="", blocked_at="", retry_at=None)
+
+
+def withdrawn(queue: LandingQueue, ralph: str) -> LandingQueue:
+    """Return the queue without what waits for a person, of a ralph that was removed."""
+    every = (
+        each for each in queue.candidates if each.ralph != ralph or each.standing is not Standing.WAITING
+    )
+    return replace(queue, candidates=tuple(every))
+
+
+def rejoined(queue: LandingQueue) -> LandingQueue:
+    """Begin to land again what waits on ``ralph/landed``, since the target went on without it (M3)."""
+    return replace(queue, batch=LandingBatch(())) if queue.batch is None and not queue.blocked else queue
 
 
 def followed(queue: LandingQueue) -> LandingQueue:
@@ -104,14 +119,15 @@ def is_due(queue: LandingQueue, at: Moment, tip: str) -> bool:
 def begin(queue: LandingQueue) -> LandingQueue:
     """Begin the next batch if there is one to begin (M1, M5).
 
-    All that wait are tested together; of those that are known to be red together, the first half. A branch
-    that is only pushed comes first, since it waits for no tests.
+    All that wait in one place are tested together; of those that are known to be red together, the first
+    half. A branch that is only pushed comes first, since it waits for no tests.
     """
     if queue.batch is not None or queue.blocked:
         return queue
     if pushes := [each.id for each in queue.standing(Standing.QUEUED) if each.publishes]:
         return replace(queue, batch=LandingBatch((pushes[0],), Doing.PUSHING))
-    ready = [each.id for each in queue.standing(Standing.QUEUED)]
+    queued = queue.standing(Standing.QUEUED)
+    ready = [each.id for each in queued if each.inside == queued[0].inside]  # one configuration
     suspects = [id for id in queue.suspects if id in ready]
     ids = suspects[: max(len(suspects) // 2, 1)] if suspects else ready[:MOST_IN_A_BATCH]
     batch = LandingBatch(tuple(ids)) if ids else None
@@ -126,13 +142,14 @@ def step(queue: LandingQueue, fact: LandingFact, policy: LandingPolicy, at: Mome
     match batch.doing, fact:
         case _, Hindered(why=why, retry_after_s=after_s):
             retry_at = None if after_s is None else at + after_s
-            return replace(queue, batch=None, blocked=why, blocked_at=batch.tip, retry_at=retry_at)
+            left = batch if batch.doing is Doing.MOVING else None  # it may have moved: ask before a new merge
+            return replace(queue, batch=left, blocked=why, blocked_at=batch.tip, retry_at=retry_at)
         case Doing.MERGING, MergeDone():
             return _merged(queue, batch, fact, policy, at)
         case ((Doing.TESTING | Doing.CHECKING | Doing.BASELINE), BatchTested()):
             return _tested(queue, batch, fact, policy, at)
         case Doing.MOVING, TargetMoved(note=note):
-            return _landed(queue, batch, note, at)
+            return _landed(queue if note else followed(queue), batch, note, at)
         case Doing.MOVING, TargetTaken():
             return replace(queue, batch=LandingBatch(batch.ids))
         case Doing.PUSHING, BranchPushed(rejected=why):
@@ -153,12 +170,15 @@ def _merged(
         queue = queue.with_candidate(replace(refused, tries=tries, refused_at=fact.base))
     for id in fact.present:
         queue = _ended(queue, replace(queue.candidate(id), standing=Standing.LANDED, why="it is there"), at)
+    for id, why in fact.waits.items():
+        waiting = replace(queue.candidate(id), standing=Standing.WAITING, why=why, is_told=False)
+        queue = queue.with_candidate(waiting)
     ids = tuple(each.id for each in fact.merged)
-    if not ids:
+    if not ids and (batch.ids or fact.base == fact.tip):
         return replace(queue, batch=None)
-    doing = Doing.MOVING if fact.merged[-1].commit == queue.green else Doing.TESTING
-    ready = LandingBatch(ids, doing, fact.tip, fact.base, fact.merged)
-    return replace(queue, batch=ready)
+    ready = LandingBatch(ids, Doing.TESTING, fact.tip, fact.base, fact.merged)
+    doing = Doing.MOVING if ready.commit == queue.green else Doing.TESTING
+    return replace(queue, batch=replace(ready, doing=doing))
 
 
 def _tested(
@@ -200,6 +220,8 @@ def _tested(
                 return _moving(queue, batch)
             return replace(queue, batch=replace(batch, doing=Doing.CHECKING))
     batch = replace(batch, tail=fact.tail or batch.tail, fault=fault)
+    if not batch.ids:  # what landed, and a person's commits
+        return _blocked(queue, batch, RED_TARGET.format(fault=fault, at=short_sha(batch.base)))
     if queue.green == batch.base:
         return _red(queue, batch, policy, at)
     return replace(queue, batch=replace(batch, doing=Doing.BASELINE))

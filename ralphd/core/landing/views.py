@@ -38,7 +38,7 @@ def next_words(queue: LandingQueue, candidate: LandingCandidate, active: Contain
     ralph, name = candidate.ralph, candidate.name
     asks = f"ralphctl land {ralph}" + " --pr" * candidate.publishes
     match candidate.standing:
-        case Standing.QUEUED if queue.batch and candidate.id in queue.batch.ids:
+        case Standing.QUEUED if queue.batch and candidate.id in queue.batch.ids and not queue.blocked:
             others = len(queue.batch.ids) - 1
             return queue.batch.doing.value + (f", with {others} more" if others else "")
         case Standing.QUEUED:
@@ -126,7 +126,7 @@ def _shown(candidate: LandingCandidate) -> dict[str, Any]:
         "why": _why(candidate),
         "tries": candidate.tries,
         "commit": candidate.commit or None,
-        "undoes": candidate.undoes or None,
+        "undoes": None if candidate.is_again else candidate.undoes or None,
         "queued_at": rfc3339(candidate.queued_at),
         "ended_at": None if ended_at is None else rfc3339(ended_at),
     }

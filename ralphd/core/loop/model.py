@@ -72,7 +72,8 @@ class Cooldown:
     """An agent that is not asked. ``until`` None: until you act. ``probes``: tries so far.
 
     ``back``: it returned to the pool, and stays listed until it has worked once, so that the next wait for an
-    unknown reset is longer. ``guessed``: the service named no reset.
+    unknown reset is longer. ``guessed``: the service named no reset. ``for_slot``: all slots of its account
+    are in use, and ``until`` is when to ask again at the latest.
     """
 
     agent: str
@@ -81,6 +82,7 @@ class Cooldown:
     probes: int = 0
     back: bool = False
     guessed: bool = False
+    for_slot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class PauseReason(StrEnum):
     USAGE_LIMIT = "usage_limit"
     RATE_LIMIT = "rate_limit"
     OUTAGE = "outage"
+    RESOURCES = "resources"
     TIMEOUT = "timeout"
     STALL = "stall"
     ERROR = "error"
@@ -368,12 +371,13 @@ class AttemptOver(_Fact):
 class HeldBack(_Fact):
     """The attempt did not start: its account has a limit, no free slot, or a probe (Q2, Q3, Q6).
 
-    ``brief``: a matter of minutes, for which a loop never ends with 75.
+    ``brief``: a matter of minutes, for which a loop never ends with 75. ``for_slot``: only a slot is missing.
     """
 
     until: Moment
     why: str
     brief: bool = False
+    for_slot: bool = False
 
 
 @dataclass(frozen=True, slots=True)

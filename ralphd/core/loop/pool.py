@@ -55,10 +55,11 @@ class Pool:
         probes = 0 if before is None else before.probes + 1
         return self._with(agent, Cooldown(agent, reason, until, probes, guessed=guessed))
 
-    def hold(self, agent: str, reason: str, until: Moment) -> "Pool":
+    def hold(self, agent: str, reason: str, until: Moment, *, for_slot: bool = False) -> "Pool":
         """Start a cooldown that another ralph of the account caused: it is no failure of this one (Q2)."""
         before = self.entry(agent)
-        return self._with(agent, Cooldown(agent, reason, until, 0 if before is None else before.probes))
+        probes = 0 if before is None else before.probes
+        return self._with(agent, Cooldown(agent, reason, until, probes, for_slot=for_slot))
 
     def let_in(self, agent: str) -> "Pool":
         """Let the agent be asked again; its probes stay counted until it has worked."""
@@ -69,6 +70,10 @@ class Pool:
         """End the agent's cooldown now: a person does not want to wait for it."""
         before = self.entry(agent)
         return self if before is None else self._with(agent, replace(before, until=at))
+
+    def without_slots(self) -> "Pool":
+        """Forget who waits for a slot: nobody knows whether it is free by now."""
+        return replace(self, out=tuple(each for each in self.out if not each.for_slot))
 
     def worked(self, agent: str) -> "Pool":
         """Forget the agent's cooldown: it has worked."""
@@ -113,6 +118,7 @@ def pool_view(memory: LoopState, at: Moment) -> dict[str, Any] | None:
     agents = []
     for name in pool.agents:
         out = None if pool.is_in(name, at) else pool.entry(name)
+        out = None if out is not None and out.for_slot else out  # the agent can work, its account has no slot
         until = None if out is None or out.until is None else rfc3339(out.until)
         cooldown = {"until": until, "reason": None if out is None else _shown(out.reason)}
         agent = {"name": _shown(name), "in": out is None, **cooldown, "last": name == memory.last_agent}

@@ -13,6 +13,7 @@ from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
 from ralphd.core.loop.failures import failed, failures_per_round
 from ralphd.core.loop.model import Checkpoint, EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PauseReason
+from ralphd.core.loop.pool import Pool
 from ralphd.core.plan import Task
 from ralphd.core.supervision import backoff
 from ralphd.core.supervision.model import Next
@@ -145,7 +146,8 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     began_at = event.at if memory.began_at is None else memory.began_at
     list_file = plan.file if plan is not None and plan.tasks else None
     memory = replace(memory, began_at=began_at, in_flight=None, list_file=list_file)
-    memory = replace(memory, agents=policy.agents, rotates=policy.rotates)
+    out = Pool(policy.agents, memory.out).without_slots().out
+    memory = replace(memory, agents=policy.agents, rotates=policy.rotates, out=out)
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(ledger, plan), memory=memory)
     if event.verdict is not None and event.verdict.boundary_id != memory.judged:

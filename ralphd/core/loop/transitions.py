@@ -66,7 +66,8 @@ def rest(
     for_an_agent: bool = False,
 ) -> LoopStep:
     """Wait, with the wait in the checkpoint. It does not outlast ``max_runtime_seconds``."""
-    saved = model.SaveCheckpoint(wait.reason, iteration, wait.until, wait.why)
+    resume_at = None if wait.reason is PauseReason.RESOURCES else wait.until  # a slot is free at any time
+    saved = model.SaveCheckpoint(wait.reason, iteration, resume_at, wait.why)
     if policy.max_runtime_s and loop.memory.began_at is not None:
         wait = replace(wait, until=min(wait.until, loop.memory.began_at + policy.max_runtime_s))
     stage = model.Resting(iteration, at, wait.until, wait.reason, for_an_agent, wait.why)
@@ -87,6 +88,9 @@ def exhausted(
         why = f"no agent is available: {reasons or 'none is configured'}"
         saved = model.SaveCheckpoint(PauseReason.ERROR, iteration, None, why)
         return ended(loop, EndLoop(1, "no_agent", why), saved)
+    if first.for_slot:
+        wait = Rest(first.until, PauseReason.RESOURCES, first.reason)
+        return rest(loop, iteration, at, wait, policy, for_an_agent=True)
     kind = "" if "usage limit" in first.reason.lower() else "usage limit: "
     why = f"{first.agent}: {kind}{first.reason}"
     if policy.pause_when_exhausted and not brief and first.until - policy.reset_margin_s > at:
@@ -103,7 +107,8 @@ def held_back(loop: Loop, iteration: Iteration, event: model.HeldBack, policy: L
     loop = replace(loop, ledger=ledger, memory=replace(loop.memory, in_flight=None))
     if over := end_now(loop, iteration, event.at, policy):
         return over
-    loop = with_pool(loop, pool_of(loop, policy).hold(iteration.agent, event.why, event.until))
+    pool = pool_of(loop, policy).hold(iteration.agent, event.why, event.until, for_slot=event.for_slot)
+    loop = with_pool(loop, pool)
     agent = pool_after(loop, policy, iteration.agent).first(event.at, but=iteration.passed)
     if agent is not None:
         after = attempt(loop, handed_to(agent, iteration), event.at, policy)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from ralphd.core.limits import NO_SLOT
 from ralphd.core.quota import model
 from ralphd.core.quota.model import AccountRules, AccountUser, Hold, HoldKind, QuotaClock, QuotaWindow
 from ralphd.core.text import first_names
@@ -92,12 +93,19 @@ def _slot_hold(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, prio
         return None
     free = rules.slots - len(_without(clock.working, by))
     me = _waiter(clock, by, at, priority)
-    ahead = sum(_rank(each) < _rank(me) for each in _without(clock.waiting, by))
-    if ahead < free:
-        return None
-    used = min(len(clock.working), rules.slots)
-    why = f"account {clock.account}: {used} of {rules.slots} slots are in use, {ahead} wait before it"
+    queue = sorted(_without(clock.waiting, by), key=_rank)
+    before = [short_name(each.by) for each in queue if _rank(each) < _rank(me)]
+    return None if len(before) < free else _after(_no_slot(clock, rules.slots, at), before)
+
+
+def _no_slot(clock: QuotaClock, slots: int, at: Moment) -> Hold:
+    """Return the hold of one that gets no slot: each is in use, or those before it take it next."""
+    why = f"account {clock.account}: {slots} of {slots} {NO_SLOT}"
     return Hold(HoldKind.SLOTS, at + model.SLOT_LOOK_S, why)
+
+
+def _after(hold: Hold, before: Sequence[str]) -> Hold:
+    return replace(hold, why=f"{hold.why}; next after {first_names(before)}") if before else hold
 
 
 def start_hold(
@@ -115,13 +123,10 @@ def start_hold(
     hold = hold_of(clock, me.by, at, replace(rules, slots=0))
     slots = 1 if clock.limit is not None else rules.slots
     if hold is None and slots and len(before) >= max(slots - len(clock.working), 1):
-        why = f"account {clock.account}: {min(len(clock.working), slots)} of {slots} slots are in use"
-        hold = Hold(HoldKind.SLOTS, at + model.SLOT_LOOK_S, why)
+        hold = _no_slot(clock, slots, at)
         if clock.limit is not None:
             hold = Hold(HoldKind.PROBE, at + model.PROBE_S, f"account {clock.account}: usage limit over")
-    if hold is None or not before:
-        return hold
-    return replace(hold, why=f"{hold.why}; next after {first_names(before)}")
+    return None if hold is None else _after(hold, before)
 
 
 def reserved(clock: QuotaClock, at: Moment, rules: AccountRules) -> QuotaWindow | None:
@@ -248,6 +253,8 @@ def view_of(clock: QuotaClock, at: Moment) -> dict[str, Any]:
 
 def _window_view(window: QuotaWindow, at: Moment) -> dict[str, Any]:
     ends_at, resets_at = window.ends_at(), window.resets_at
+    if at - window.seen_at > model.FRESH_S:
+        ends_at = None
     is_over = resets_at is not None and resets_at <= at
     return {
         "name": window.name,

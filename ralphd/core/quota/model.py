@@ -14,6 +14,8 @@ PROBE_S = 60.0
 """A probe without an answer after this time leaves its place to the next ralph (Q3)."""
 SLOT_LOOK_S = 600.0
 """A wait for a slot has no known end: the ralph asks again after this time at the latest."""
+FRESH_S = 900.0
+"""A pace is that of the present for so long: a working agent reports its windows with each request."""
 LONGEST_LIMIT_S = 31 * 24 * 3600.0
 """No limit takes longer to reset: a damaged or invented file cannot hold anybody for good."""
 MOST_WINDOWS = 8

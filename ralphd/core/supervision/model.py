@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NewType, TypeAlias
 
-from ralphd.core.limits import UserLimits
+from ralphd.core.limits import NO_SLOT, UserLimits
 from ralphd.core.time import Moment
 
 RunId = NewType("RunId", str)
@@ -170,6 +170,12 @@ class Wait:
 
     reason: str
     until: Moment
+
+    @property
+    def ends_at(self) -> Moment | None:
+        """Return when it ends; None if nobody knows: a place, a slot or memory may be free at any time."""
+        is_open = self.reason == Reason.RESOURCES or NO_SLOT in self.reason
+        return None if is_open else self.until
 
 
 @dataclass(frozen=True, slots=True)

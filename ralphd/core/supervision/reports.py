@@ -334,7 +334,7 @@ def limit_reached(tally: model.Tally, at: Moment, policy: Policy) -> str | None:
 def _wait(current: Supervision, at: Moment, until: Moment, reason: str, policy: Policy) -> Step:
     wait = model.Wait(reason, bounded(until, at, current.said))
     text = "Ralph is waiting" + (f": {reason}" if reason != NO_REASON else "")
-    announcement = _told("wait.started", text, policy, until=wait.until)
+    announcement = _told("wait.started", text, policy, until=wait.ends_at)
     is_long, before = wait.until > at + LONGEST_UNGREETED_S, current.said.wait
     is_news = is_long and not (before and before.until > at + LONGEST_UNGREETED_S)
     text = f"Ralph waits until {rfc3339(wait.until)}, and is not watched for silence until then"

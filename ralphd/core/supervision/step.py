@@ -182,8 +182,9 @@ def _spawn_postponed(current: Supervision, event: events.SpawnPostponed, policy:
         return transitions.unborn(current)
     until = event.until or event.at + max(policy.retry_backoff_s, 1.0)
     wait = model.Waiting(event.reason, event.at, until, event.why, event.queued_at)
-    actions = Announce("wait.started", f"Ralph cannot be started yet: {event.why}", wait_until=wait.until)
-    return current.enter(wait, actions, model.WakeAt(wait.until))
+    ends_at = model.Wait(wait.reason, until).ends_at
+    announcement = Announce("wait.started", f"Ralph cannot be started yet: {event.why}", wait_until=ends_at)
+    return current.enter(wait, announcement, model.WakeAt(until))
 
 
 def _grace_over(current: Supervision, event: events.GraceOver, policy: Policy) -> Step:

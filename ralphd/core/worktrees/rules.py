@@ -69,8 +69,8 @@ class WorktreeFacts:
     """What git and the disk know of a worktree.
 
     ``dirty`` are files that are not committed and not ignored; ``doing`` is a rebase or merge that is not
-    finished. ``unlanded`` counts commits that neither a remote nor the target branch has; ``ahead`` and
-    ``behind`` are relative to the target.
+    finished. ``unlanded`` counts commits that no other branch and no remote has; ``ahead`` and ``behind``
+    are relative to the target. ``head`` and ``tip`` are the commits of HEAD and of the branch.
     """
 
     is_there: bool
@@ -80,6 +80,8 @@ class WorktreeFacts:
     ahead: int = 0
     behind: int = 0
     unlanded: int = 0
+    head: str = ""
+    tip: str = ""
 
 
 def names_of(name: str, count: int) -> tuple[str, ...]:
@@ -99,7 +101,7 @@ def port_bases(known: Iterable[int], *, first: int = _FIRST_PORT, end: int = _LA
     return (base for base in range(first, end, PORTS) if base not in taken)
 
 
-def why_kept(facts: WorktreeFacts, target: str, *, for_good: bool = False) -> tuple[str, ...]:
+def why_kept(facts: WorktreeFacts, *, for_good: bool = False) -> tuple[str, ...]:
     """Return what would be lost with a worktree; empty where it may be removed (W4).
 
     ``for_good``: its commits and files are saved under a ref; only what is half done stands in the way.
@@ -110,8 +112,8 @@ def why_kept(facts: WorktreeFacts, target: str, *, for_good: bool = False) -> tu
     if facts.dirty and not for_good:
         lost.append(f"not committed: {first_names(list(facts.dirty), MOST_NAMED)}")
     if facts.unlanded and not for_good:
-        where = f"neither a remote nor {target} has" if target else "no remote has"
-        lost.append(f"{facts.unlanded} commit{'s' * (facts.unlanded > 1)} that {where}")
+        plural = "s" * (facts.unlanded > 1)
+        lost.append(f"{facts.unlanded} commit{plural} that no other branch and no remote has")
     return tuple(lost)
 
 
@@ -123,7 +125,7 @@ def over_limit(facts: Mapping[str, WorktreeFacts], most_bytes: int, resting: Col
     used = sum(each.size_bytes for each in facts.values())
     if not 0 < most_bytes <= used:
         return ""
-    clean = [name for name, each in facts.items() if name in resting and not why_kept(each, "")]
+    clean = [name for name, each in facts.items() if name in resting and not why_kept(each)]
     names = first_names(clean, MOST_NAMED) if clean else "none"
     text = f"{used / (1 << 30):.1f} GiB of {size_text(most_bytes)} are used ([worktree] max_total_bytes)"
     return f"{text}; landed and clean: {names}"

@@ -4,10 +4,12 @@ import asyncio
 import logging
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.config import configuration as config
@@ -25,7 +27,7 @@ from ralphd.errors import ConfigFaults, NotLandable, RalphdError
 from ralphd.git.landing import merge
 from ralphd.git.landing.follow import planned
 from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch, find_target
-from ralphd.git.landing.tree import keep, prepare
+from ralphd.git.landing.tree import discard, keep, write_rules
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.process.machine import are_free
@@ -55,6 +57,11 @@ _ENDS: Final = {
 }
 DEFAULT_TARGETS: Final = ("main", "master")
 
+
+class NothingToLand(NotLandable):
+    """The target has all of it."""
+
+
 Send = Callable[[str, Callable[["Inbox", "Moment"], "Inbox"]], Awaitable[object]]
 Start = Callable[[str], Awaitable[object]]
 
@@ -79,7 +86,9 @@ class LandingQueues:
         self._roster, self._services = roster, services
         self._send, self._start = send, start
         self._workers: dict[str, QueueWorker] = {}
-        self._admitting = asyncio.Lock()
+        self._admitting: dict[str, asyncio.Lock] = {}
+        self._unqueued: dict[str, str] = {}
+        """Why the branch of a ralph that is done is not in its queue, by name."""
         self._group: asyncio.TaskGroup | None = None
         self._seen: dict[str, tuple[Moment | None, float]] = {}
         """The end of each ralph that was proposed, and until when not to propose it again."""
@@ -105,8 +114,8 @@ class LandingQueues:
                 self._group.create_task(worker.run())
             while True:
                 self._services.done.clear()
-                for regent in [*self._roster]:
-                    await self._propose(regent.account)
+                await self._forget_removed()
+                await asyncio.gather(*(self._propose(regent.account) for regent in self._roster))
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self._retry_s()):
                         await self._services.done.wait()
@@ -115,6 +124,36 @@ class LandingQueues:
         """Return how soon a branch whose remote was away is proposed again; None for none."""
         soonest = min((until for _, until in self._seen.values()), default=math.inf)
         return None if soonest == math.inf else max(soonest - self._services.clock.now(), 1.0)
+
+    async def _forget_removed(self) -> None:
+        """Withdraw what waits for a person, of removed ralphs; without any other, the queue's tree goes."""
+        known = self._roster.directories()
+        for names in (self._seen, self._unqueued):
+            for name in [name for name in names if name not in known]:
+                del names[name]
+        for worker in self._workers.values():
+            for each in worker.queue.standing(Standing.WAITING):
+                if each.ralph not in known:
+                    await worker.change(partial(decisions.withdrawn, ralph=each.ralph))
+            if worker.queue.is_idle and worker.queue.tree:
+                with suppress(NotDone, OSError):
+                    await asyncio.to_thread(self._tidy, worker.queue, [*known.values()])
+
+    def _tidy(self, queue: LandingQueue, directories: Sequence[Path]) -> None:
+        found = (Repository.find(each) for each in directories)
+        if Path(queue.tree).exists() and all(
+            each is None or str(each.common.resolve()) != queue.repository for each in found
+        ):
+            discard(Path(queue.work_tree), Path(queue.tree))
+
+    async def _lock(self, account: "RalphRecord") -> asyncio.Lock:
+        """Return the lock of a ralph's repository: requests for it come one after the other."""
+        found = await asyncio.to_thread(Repository.find, account.definition.directory)
+        return self._admitting.setdefault(str(found and found.common.resolve()), asyncio.Lock())
+
+    def why_unqueued(self, name: str) -> str:
+        """Return why the branch of a ralph that is done is not queued; empty if it is, or need not be."""
+        return self._unqueued.get(name, "")
 
     async def close(self, *, leaves_tests: bool) -> None:
         """End the work under way, for CLOSE_S at most; the next daemon continues."""
@@ -144,7 +183,7 @@ class LandingQueues:
         Raises UnknownRalph, NotLandable, ConfigFaults.
         """
         account = self._roster.get(name).account
-        async with self._admitting:
+        async with await self._lock(account):
             wanted = await self._read(account, branch)
             if publishes and not wanted.queue.target.url:
                 raise NotLandable(f"{name} cannot be pushed", why=_no_remote(wanted.queue))
@@ -160,7 +199,7 @@ class LandingQueues:
         Raises NotLandable.
         """
         account = self._roster.get(name).account
-        async with self._admitting:
+        async with await self._lock(account):
             wanted = await self._read(account, None, is_undo=True)
             worker = self._workers.get(str(wanted.files.home))
             landed = [] if worker is None else worker.queue.standing(Standing.LANDED)
@@ -176,9 +215,12 @@ class LandingQueues:
                 which = f"nothing of {name}" if number is None else f"no landing {number}"
                 raise NotLandable(f"{which} landed that could be undone", mend="ralphctl queue")
             last = max(known, key=lambda each: each.ended_at or 0.0)
+            if last.ralph != name and last.ralph in self._roster.directories():
+                mend = f"ralphctl land {last.ralph} --undo -n {number}"
+                raise NotLandable(f"landing {number} is one of {last.ralph}, not of {name}", mend=mend)
             revert = replace(
                 wanted.candidate, ralph=last.ralph, branch=last.branch, head=last.commit, undoes=last.commit,
-                copies=last.copies,
+                copies=last.copies, is_again=bool(last.undoes) and not last.is_again,
             )  # fmt: skip
             return await self._admit(replace(wanted, candidate=revert))
 
@@ -198,7 +240,7 @@ class LandingQueues:
         def decide(current: LandingQueue) -> LandingQueue:
             renewed = replace(
                 current, target=queue.target, work_tree=queue.work_tree, pinned=queue.pinned, green="",
-                tree=queue.tree, inside=queue.inside, port_base=queue.port_base,
+                pinned_at=queue.pinned_at, tree=queue.tree, inside=queue.inside, port_base=queue.port_base,
                 counts_at=current.counts_at if queue.pinned == current.pinned else "",
             ) if current.is_idle else current  # fmt: skip
             return decisions.admit(renewed, candidate, waits_for=waits_for)
@@ -214,7 +256,9 @@ class LandingQueues:
         keep(Path(queue.work_tree), new.id, new.head, {each.id for each in queue.candidates})
 
     def _take_in(self, files: LandingFiles, queue: LandingQueue) -> QueueWorker:
-        worker = QueueWorker(files, queue, self._services, busy=self._busy, tell_end=self._tell_end)
+        worker = QueueWorker(
+            files, queue, self._services, busy=self._busy, tell_end=self._tell_end, pin=self._pin_for
+        )
         self._workers[str(files.home)] = worker
         if self._group is not None:
             self._group.create_task(worker.run())
@@ -237,6 +281,8 @@ class LandingQueues:
     def _wanted(self, account: "RalphRecord", branch: str | None, is_undo: bool) -> Wanted:
         """Read a candidate, and pin its queue to the target's tip if the queue is idle. Blocks."""
         directory, name = account.definition.directory, account.definition.name
+        if not directory.exists() and (tree := claims.worktree_of(self._services.state_directory, name)):
+            directory, branch = Path(tree.source), branch or tree.branch  # its branch is intact (W7)
         git = GitRunner(directory)
         common = git.repository.common.resolve()
         files = LandingFiles.of(self._services.state_directory, common)
@@ -251,19 +297,22 @@ class LandingQueues:
         head = None if ref is None else git.commit(ref)
         now = self._services.clock.now()
         if is_undo:
-            return Wanted(files, queue, LandingCandidate(0, name, ref or "", head or "", now), "")
+            candidate = LandingCandidate(0, name, ref or "", head or "", now, inside=queue.inside or ".")
+            return Wanted(files, queue, candidate, "")
         if ref is None or head is None:
             missing = f"the branch {branch} does not exist" if branch else "HEAD is detached"
             raise _not_landable(name, missing)
         if ref == HEADS + queue.target.branch:
-            raise _not_landable(name, f"it works on {queue.target.branch} itself: nothing is to land")
+            why = f"it works on {queue.target.branch} itself: nothing is to land"
+            raise NothingToLand(f"{name} cannot land", why=why, mend="ralphctl queue")
         tip = TargetBranch(queue.target, Path(queue.work_tree)).read(git, fetches=False).tip
         if merge.is_ancestor(git, head, tip):
             known = f"{queue.target.branch} has all of {ref.removeprefix(HEADS)} already"
-            raise _not_landable(name, known)
+            raise NothingToLand(f"{name} cannot land", why=known, mend="ralphctl queue")
         protect = config.Configuration.from_pinned(queue.pinned).regent.protect
         why = decisions.needs_person(merge.changed_paths(git, tip, head), protect)
-        return Wanted(files, queue, LandingCandidate(0, name, ref, head, now), why)
+        inside = _inside(directory, git)
+        return Wanted(files, queue, LandingCandidate(0, name, ref, head, now, inside=inside), why)
 
     def _pinned(
         self, account: "RalphRecord", git: GitRunner, files: LandingFiles, known: LandingQueue | None
@@ -279,31 +328,51 @@ class LandingQueues:
         own = config.load(None, flags=flags, environ=environment).landing.target
         names = DEFAULT_TARGETS if own == DEFAULT_TARGETS[0] else (own,)
         branch = next((name for name in names if git.commit(HEADS + name)), own)
-        tree = Path((known and known.tree) or _tree(files, environment))
-        for _ in range(2):  # its tip may name another branch
-            target = find_target(work_tree, branch)
-            tip = TargetBranch(target, work_tree, environment=environment).read(git, fetches=True).tip
-            prepare(common, work_tree, tree, tip, old=files.old_tree)
-            place = self._place(account, git, tree)
-            loaded = config.load(place, flags=flags, environ=environment)
-            if loaded.landing.target in (branch, own) or not git.commit(HEADS + loaded.landing.target):
-                break
-            branch = loaded.landing.target
-        pinned = loaded.pinned()
-        pinned["values"] = {key: value for key, value in pinned["values"].items() if key in PINNED}
         base = known or LandingQueue(str(common), str(work_tree), Target(branch))
         taken = [each.queue.port_base for each in self._workers.values()]
         free = filter(are_free, port_bases(taken, first=QUEUE_PORT))
-        base = replace(base, port_base=base.port_base or next(free, 0), tree=str(tree))
+        tree = base.tree or _tree(files, environment)
+        base = replace(base, port_base=base.port_base or next(free, 0), tree=tree, work_tree=str(work_tree))
+        inside = _inside(account.definition.directory, git)
+        for _ in range(2):  # its tip may name another branch
+            target = find_target(work_tree, branch, known=known.target if known else None)
+            at = TargetBranch(target, work_tree, environment=environment, scratch=files.home)
+            tip = at.read(git, fetches=True).tip
+            base = replace(base, target=target)
+            base = self._pinned_at(base, files, inside, tip, flags=flags, environment=environment)
+            named = config.Configuration.from_pinned(base.pinned).landing.target
+            if named in (branch, own):
+                break
+            branch = named
         files.save_environment({**environment, PORTS_VARIABLE: str(base.port_base)})
-        inside = str(place.relative_to(tree))
-        return replace(base, work_tree=str(work_tree), target=target, pinned=pinned, inside=inside)
+        return base
 
-    def _place(self, account: "RalphRecord", git: GitRunner, tree: Path) -> Path:
-        """Return the ralph's directory within the queue's tree; the tree itself where it is not there."""
-        directory, top = account.definition.directory.resolve(), git.top.resolve()
-        inside = tree / directory.relative_to(top) if directory.is_relative_to(top) else tree
-        return inside if inside.is_dir() else tree
+    def _pinned_at(
+        self, queue: LandingQueue, files: LandingFiles, inside: str, tip: str, *,
+        flags: Mapping[str, Any], environment: Mapping[str, str],
+    ) -> LandingQueue:  # fmt: skip
+        """Return the queue with the configuration that is ``inside`` a commit of the target. Blocks."""
+        with TemporaryDirectory(prefix=f"git.{os.getpid()}.", dir=files.home) as name:
+            place = write_rules(GitRunner(Path(queue.work_tree)), tip, inside, Path(name))
+            pinned = config.load(place, flags=flags, environ=environment).pinned()
+        pinned["values"] = {key: value for key, value in pinned["values"].items() if key in PINNED}
+        is_same = pinned == queue.pinned
+        green, counts_at = (queue.green, queue.counts_at) if is_same else ("", "")
+        return replace(
+            queue, pinned=pinned, pinned_at=tip, inside=inside, green=green, counts_at=counts_at
+        )  # fmt: skip
+
+    def _pin_for(self, queue: LandingQueue, first: LandingCandidate, tip: str) -> LandingQueue:
+        """Return the queue pinned for a candidate; as it is where its ralph was removed. Blocks."""
+        if (regent := self._roster.find(first.ralph)) is None:
+            return replace(queue, pinned_at=tip, inside=first.inside)
+        files, account = (
+            LandingFiles.of(self._services.state_directory, Path(queue.repository)),
+            regent.account,
+        )
+        environment = account.files.load_environment() or dict(os.environ)
+        flags = account.definition.flags
+        return self._pinned_at(queue, files, first.inside, tip, flags=flags, environment=environment)
 
     async def _propose(self, account: "RalphRecord") -> None:
         """Queue the branch of a ralph that is done, as its target's configuration says (M2)."""
@@ -327,12 +396,15 @@ class LandingQueues:
                 return
             if mode == "ask" and in_tree and not account.configuration.regent.test_command:
                 raise NotLandable("nothing lands untested", why="test_command is not set")
-            async with self._admitting:
+            async with await self._lock(account):
                 await self._propose_branch(await self._read(account, None), in_tree)
+            self._unqueued.pop(name, None)
         except RalphdError as fault:
             logger.info("not queued to land: %s", fault, extra={"ralph": name})
             if isinstance(fault.__cause__, NotDone | OSError):
                 self._seen[name] = done_at, now + NETWORK_RETRY_S  # the remote may be back then
+            if not isinstance(fault, NothingToLand):
+                self._unqueued[name] = f"its branch is not queued to land: {fault.why or fault.what}"
         except Exception:  # must not end the daemon
             logger.exception("a bug in the landing queue", extra={"ralph": name})
 
@@ -349,7 +421,7 @@ class LandingQueues:
             return
         publishes, asks = mode == "branch" and not again, ""
         if publishes and not wanted.queue.target.url:
-            publishes, asks = False, _no_remote(wanted.queue)
+            asks = _no_remote(wanted.queue)
         elif publishes and new.name != f"ralph/{new.ralph}":  # HEAD is what a run writes
             asks = f"it is not ralph/{new.ralph}"
         elif mode == "ask" and not again:
@@ -443,6 +515,12 @@ def _not_landable(name: str, why: str) -> NotLandable:
 
 def _tree(files: LandingFiles, environment: Mapping[str, str]) -> str:
     return str(config.data_home(environment) / "landing" / files.home.name)
+
+
+def _inside(directory: Path, git: GitRunner) -> str:
+    """Return where a directory is in its work tree."""
+    directory, top = directory.resolve(), git.top.resolve()
+    return str(directory.relative_to(top)) if directory.is_relative_to(top) else "."
 
 
 def _no_remote(queue: LandingQueue) -> str:

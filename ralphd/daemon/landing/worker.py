@@ -6,11 +6,11 @@ step under way and continues. One step runs at a time, and the queue changes und
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ralphd import diagnostics
 from ralphd.config.configuration import Configuration
@@ -35,8 +35,9 @@ from ralphd.core.supervision.model import RunId
 from ralphd.core.text import short_sha
 from ralphd.daemon.gate.test_runs import GateTestResult, GateTests, SetupRuns
 from ralphd.daemon.ralph.run_source import RunSource
+from ralphd.errors import RalphdError
 from ralphd.git.landing import merge
-from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch
+from ralphd.git.landing.target import NETWORK_RETRY_S, Follow, TargetBranch, recorded
 from ralphd.git.landing.tree import is_ours, keep_rebased, prepare
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 5.0
+_PinnedMerge: TypeAlias = tuple[Mapping[str, Any], MergeDone]
+"""A merge, and the configuration that it was made with."""
 A_BUG: Final = "a bug in ralphd: its log has the traceback"
 
 
@@ -84,6 +87,7 @@ class QueueWorker:
     """The queue of one repository. ``tell_end`` has the ralph of an ended candidate take note of it.
 
     It returns whether the ralph has got a task. ``busy`` returns the directories in which a run lives.
+    ``pin`` returns the queue with the configuration that a commit of the target has for a candidate; blocks.
     """
 
     def __init__(
@@ -94,9 +98,10 @@ class QueueWorker:
         *,
         busy: Callable[[], set[Path]],
         tell_end: Callable[["QueueWorker", LandingCandidate], Awaitable[bool]],
+        pin: Callable[[LandingQueue, LandingCandidate, str], LandingQueue],
     ) -> None:
         self.files, self.queue = files, queue
-        self._services, self._busy, self._tell_end = services, busy, tell_end
+        self._services, self._busy, self._tell_end, self._pin = services, busy, tell_end, pin
         self._source = LandingSource(files.home, services, queue)
         self._tests, self._setups = GateTests(self._source, services), SetupRuns(self._source, services)
         self._changing, self._nudged = asyncio.Lock(), asyncio.Event()
@@ -183,7 +188,7 @@ class QueueWorker:
             told = replace(ended, is_told=True, has_task=has_task)
             await self.change(lambda now, told=told: now.with_candidate(told))  # type: ignore[misc]
         await self.change(decisions.begin)
-        if self.queue.batch is None:
+        if self.queue.batch is None or self.queue.blocked:
             return await self._look_again()
         doing = self.queue.batch.doing
         diagnostics.reach(f"landing.{doing.value}.ordered")
@@ -191,6 +196,9 @@ class QueueWorker:
         if fact is None:
             return False
         diagnostics.reach(f"landing.{doing.value}.done")
+        if isinstance(fact, tuple):
+            pinned, fact = fact
+            await self.change(lambda now: replace(now, **pinned))
         await self._take(fact)
         return True
 
@@ -200,7 +208,7 @@ class QueueWorker:
         if isinstance(fact, Hindered):
             logger.warning("nothing lands on %s: %s", self.queue.target.branch, fact.why)
 
-    async def _result(self, batch: LandingBatch) -> LandingFact | None:
+    async def _result(self, batch: LandingBatch) -> LandingFact | _PinnedMerge | None:
         """Carry out the step under way. None where the daemon ends before it is done."""
         try:
             acts = {Doing.MERGING: self._merge, Doing.MOVING: self._move, Doing.PUSHING: self._publish}
@@ -209,11 +217,16 @@ class QueueWorker:
             return await asyncio.to_thread(act, batch)
         except (NotDone, OSError) as fault:
             return Hindered(error_text(fault), NETWORK_RETRY_S)
+        except RalphdError as fault:  # the target's own ralph.toml
+            return Hindered(str(fault))
 
     def _target(self) -> TargetBranch:
         environment = self._source.files.load_environment() or None
         work_tree = Path(self.queue.work_tree)
-        return TargetBranch(self.queue.target, work_tree, self._busy(), environment)
+        waiting = recorded(self.queue)
+        return TargetBranch(
+            self.queue.target, work_tree, self._busy(), environment, landed=waiting, scratch=self.files.home
+        )
 
     def _git(self) -> GitRunner:
         work_tree = Path(self.queue.work_tree)
@@ -222,17 +235,37 @@ class QueueWorker:
             raise NotDone(f"{work_tree} is not a work tree of {self.queue.repository} any more")
         return GitRunner(work_tree)
 
-    def _merge(self, batch: LandingBatch) -> MergeDone:
-        git, own_list = self._git(), self.configuration.ralph.tasks
-        rebases = self.configuration.landing.method == "rebase"
+    def _merge(self, batch: LandingBatch) -> _PinnedMerge:
+        """Merge the batch by the rules of the target's tip, which may be newer than the queue's (M2).
+
+        What nobody asked for is looked at again, since the target that it was compared with was a guess.
+        """
+        git = self._git()
+        tip = self._target().read(git, fetches=True)
+        candidates = [*map(self.queue.candidate, batch.ids)]
+        queue, first = self.queue, next(iter(candidates), None)
+        if first is not None and (tip.tip, first.inside) != (queue.pinned_at, queue.inside):
+            queue = self._pin(queue, first, tip.tip)
+        configuration = configured(queue)
+        rebases, own_list = configuration.landing.method == "rebase", configuration.ralph.tasks
+        waits = {
+            each.id: why
+            for each in candidates
+            if each.is_auto and git.commit(each.head)
+            and (why := decisions.needs_person(
+                merge.changed_paths(git, tip.tip, each.head), configuration.regent.protect
+            ))
+        }  # fmt: skip
         wanted = [
             merge.ToMerge(
                 each.id, each.name, each.head, each.undone, each.refused_at,
                 copied=self.queue.copied(each.branch) if rebases else None,
             )
-            for each in map(self.queue.candidate, batch.ids)
+            for each in candidates if each.id not in waits
         ]  # fmt: skip
-        return merge.merge_batch(git, self._target().read(git, fetches=True), wanted, own_list=own_list)
+        keys = ("pinned", "pinned_at", "inside", "green", "counts_at")
+        pinned = {key: getattr(queue, key) for key in keys}
+        return pinned, replace(merge.merge_batch(git, tip, wanted, own_list=own_list), waits=waits)
 
     def _move(self, batch: LandingBatch) -> LandingFact:
         git = self._git()
@@ -298,7 +331,8 @@ class QueueWorker:
         self._git()
         repository, source = Path(self.queue.repository), Path(self.queue.work_tree)
         old, is_whole = self.files.old_tree, self.queue.is_spoiled
-        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole)
+        home = self.files.home
+        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=home)
         if repository.parent == source:  # others are ralphs'
             include(source, self._tree, renews=True)
 
@@ -337,16 +371,18 @@ class QueueWorker:
         """
         if not (self.queue.blocked or decisions.waits_for_checkout(self.queue)):
             return False
-        now, has_followed, tip = self._services.clock.now(), False, self.queue.blocked_at
+        now, how, tip = self._services.clock.now(), Follow.WAITS, self.queue.blocked_at
         with suppress(NotDone, OSError):
             if await asyncio.to_thread(self._has_news, now):
-                has_followed, tip = await asyncio.to_thread(self._follow)
-        if has_followed:
+                how, tip = await asyncio.to_thread(self._follow)
+        if how is Follow.DONE:
             await self.change(decisions.followed)
-        if not decisions.is_due(self.queue, now, tip):
+        if self.queue.blocked and not decisions.is_due(self.queue, now, tip):
             return False
         await self.change(decisions.unblocked)
-        return bool(self.queue.standing(Standing.QUEUED))
+        if how is Follow.DIVERGED:
+            await self.change(decisions.rejoined)
+        return bool(self.queue.batch or self.queue.standing(Standing.QUEUED))
 
     def _has_news(self, now: float) -> bool:
         """Whether git is worth asking: refs or checkouts have changed, or it was not asked for a while."""
@@ -356,7 +392,7 @@ class QueueWorker:
         self._seen, self._look_at = seen, now + NETWORK_RETRY_S
         return True
 
-    def _follow(self) -> tuple[bool, str]:
+    def _follow(self) -> tuple[Follow, str]:
         target, git = self._target(), self._git()
-        has_followed = not self.queue.target.url and target.follow(git)
-        return has_followed, target.read(git, fetches=True).tip
+        how = Follow.WAITS if self.queue.target.url else target.follow(git)
+        return how, target.read(git, fetches=True).tip

@@ -98,7 +98,7 @@ class WorktreePlanner:
         common = str(source.common)
         digest = hashlib.sha256(os.fsencode(common)).hexdigest()[:8]
         folder = rules.folder_of(fit_name(source.name), common, digest, known.values())
-        path = data_home(order.registration.environment) / "trees" / folder / name
+        path = (data_home(order.registration.environment) / "trees" / folder).resolve() / name
         branch = order.branch or f"ralph/{name}"
         return Worktree(
             name, str(path), common, str(source.top), branch, source.start,

@@ -144,8 +144,8 @@ class Trees:
     def _undo(self, tree: Worktree) -> None:
         shutil.rmtree(Path(_directory(tree)) / ".ralph", ignore_errors=True)
         include.remove_included(tree)
-        if not why_kept(worktrees.facts_of(tree), tree.target):
-            worktrees.remove(tree)
+        if not why_kept(facts := worktrees.facts_of(tree)):
+            worktrees.remove(tree, facts)
             claims.drop_worktree(self._state, tree.name)
 
     async def _start(self, regent: "Regent", resume: bool | None) -> None:
@@ -257,7 +257,7 @@ class Trees:
             "word": None if regent is None else word(regent.view()),
             "stage": tree.stage if facts.is_there else "deleted",
             "dirty": len(facts.dirty),
-            "keeps": list(why_kept(facts, tree.target)),
+            "keeps": list(why_kept(facts)),
             "used_at": rfc3339(used_at),
         }
 
@@ -289,9 +289,10 @@ class Trees:
 
     def _removed(self, tree: Worktree, keep: bool) -> str:
         facts, ref = worktrees.facts_of(tree), ""
-        if lost := why_kept(facts, tree.target, for_good=keep and facts.is_there):
+        if lost := why_kept(facts, for_good=keep and facts.is_there):
             why = "\n".join(lost)
-            mend = f"commit and land it, or save it: ralphctl trees rm --keep {tree.name}"
+            where = f" on {tree.target}" if tree.target else ""
+            mend = f"commit it and land it{where}, or save it: ralphctl trees rm --keep {tree.name}"
             raise WrongState(f"the worktree {tree.name} holds what is nowhere else", why=why, mend=mend)
         if keep and facts.is_there:
             ref = worktrees.keep(tree, self._state)
@@ -300,7 +301,7 @@ class Trees:
                 with vault.exclusive():
                     vault.take(GitSpec().keep, most_bytes=GitSpec().vault_max_bytes)
             reach("worktree.kept")
-        worktrees.remove(tree, kept_as=ref, scratch=self._state)
+        worktrees.remove(tree, facts, kept_as=ref, scratch=self._state)
         return ref
 
     async def release(self, name: str) -> None:

@@ -13,7 +13,7 @@ from ralphd.core.text import short_sha, truncate
 from ralphd.core.time import Moment
 from ralphd.core.worktrees.rules import Worktree
 from ralphd.git.landing.merge import Conflict, is_ancestor, merge_into
-from ralphd.git.landing.target import TargetBranch
+from ralphd.git.landing.target import TargetBranch, recorded
 from ralphd.git.rewrite.move_branch import HEADS, Move, branch_and_head, move, recover, refuse_trouble
 from ralphd.git.runner import GitRunner, NotDone
 
@@ -63,7 +63,8 @@ def planned(tree: Worktree, directory: Path, queue: LandingQueue, own_list: str)
     last = max(landed, key=lambda each: (each.ended_at or 0.0, each.id)).commit
     if is_ancestor(git, last, old):
         return None
-    known = TargetBranch(queue.target, Path(queue.work_tree)).read(git, fetches=False)
+    target = TargetBranch(queue.target, Path(queue.work_tree), landed=recorded(queue))
+    known = target.read(git, fetches=False)
     tip, name = known.landed or known.tip, queue.target.branch
     tip = tip if is_ancestor(git, last, tip) else last  # it was pushed, and not fetched since
     count = int(git.text("rev-list", "--count", tip, f"^{old}"))

@@ -4,6 +4,7 @@
 """
 
 import os
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,15 @@ from ralphd.core.text import short_sha
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.reapply import copy_commit
 from ralphd.git.rewrite.revert import MOST, commit_sides, make_reverts
-from ralphd.git.runner import GitRunner, NotDone, name_list, readable
+from ralphd.git.runner import GitRunner, NotDone, WasKilled, name_list, readable
 
 KEPT_REFS: Final = "refs/ralph/landing/"
 _INDEX: Final = "ralph-landing-index."
 LIST_BYTES: Final = 1 << 20
+BATCH_S: Final = 60.0
+"""How long a batch is merged: then what is merged is tested, and the others wait for the next batch."""
+CANDIDATE_S: Final = 300.0
+"""The time for one candidate; a rebase may copy 1,000 commits."""
 _MODE: Final = b"100644"
 
 
@@ -57,36 +62,76 @@ class Tip:
 def merge_batch(git: GitRunner, tip: Tip, wanted: Sequence[ToMerge], *, own_list: str) -> MergeDone:
     """Merge the candidates onto the tip, one after the other (M5). Raises NotDone.
 
-    One that conflicts with another candidate alone is left for the next batch.
+    One that conflicts with another candidate alone is left for the next batch, as are those that there is no
+    time for. Each has a deadline of its own.
     """
+    begun_at, git = time.monotonic(), GitRunner(git.directory)  # the caller's may have waited for a network
     _remove_indexes(git)
     base = _base(git, tip, own_list)
-    head, merged = base, list[Merged]()
-    conflicts: dict[int, str] = {}
-    present, resolved = list[int](), list[int]()
+    batch, slow = _Batch(base, own_list), NotDone("no candidate")
     for each in wanted:
+        try:
+            batch.add(GitRunner(git.directory, limit_s=CANDIDATE_S), each)
+        except WasKilled as why:  # the machine, or the candidate: others come first, and it is tried again
+            slow = why
+        if time.monotonic() - begun_at > BATCH_S and batch.has_answers:
+            break
+    else:
+        if wanted and not batch.has_answers:
+            raise slow
+    if batch.merged:
+        GitRunner(git.directory).update_refs(f"update {KEPT_REFS}batch {batch.head}")
+    return MergeDone(
+        tip.tip, base, tuple(batch.merged), batch.conflicts, tuple(batch.present), tuple(batch.resolved)
+    )
+
+
+class _Batch:
+    """What is merged so far onto ``base``; ``head`` has it all."""
+
+    def __init__(self, base: str, own_list: str) -> None:
+        self.base, self.head, self._own_list = base, base, own_list
+        self.merged = list[Merged]()
+        self.conflicts: dict[int, str] = {}
+        self.present, self.resolved = list[int](), list[int]()
+
+    @property
+    def has_answers(self) -> bool:
+        return bool(self.merged or self.conflicts or self.present)
+
+    def add(self, git: GitRunner, each: ToMerge) -> None:
+        """Merge a candidate, or note why not. Raises NotDone where that is not the candidate's fault."""
+        try:
+            self._add(git, each)
+        except WasKilled:
+            raise
+        except NotDone as why:
+            new = git.commit_tree(f"{self.base}^{{tree}}", f"{token_hex(8)}\n", self.base)
+            _merge(git, self.base, new)  # raises where nothing can be written or merged
+            self.conflicts[each.id] = str(why)
+
+    def _add(self, git: GitRunner, each: ToMerge) -> None:
         if not each.undoes and git.commit(each.head) is None:
-            conflicts[each.id] = f"the commit {short_sha(each.head)} is not in the repository any more"
-        elif not each.undoes and is_ancestor(git, each.head, base):
-            present.append(each.id)
-        elif not each.undoes and is_ancestor(git, each.head, head):
-            pass  # another one of the batch brings it; then it is present, or is tested alone
+            self.conflicts[each.id] = f"the commit {short_sha(each.head)} is not in the repository any more"
+            return
+        if not each.undoes and is_ancestor(git, each.head, self.base):
+            self.present.append(each.id)
+            return
+        if not each.undoes and is_ancestor(git, each.head, self.head):
+            return  # another one of the batch brings it; then it is present, or is tested alone
+        try:
+            new = _with(git, self.head, each, self._own_list)
+        except Conflict as why:
+            if self.head == self.base or not _goes_alone(git, self.base, each, self._own_list):
+                self.conflicts[each.id] = str(why)
+                if each.refused_at and is_ancestor(git, each.refused_at, each.head):
+                    self.resolved.append(each.id)
+            return
+        if new.commit == self.head:  # copies of all its commits are there
+            self.present.append(each.id)
         else:
-            try:
-                new = _with(git, head, each, own_list)
-                if new.commit == head:  # copies of all its commits are there
-                    present.append(each.id)
-                    continue
-                head = new.commit
-                merged.append(new)
-            except Conflict as why:
-                if head == base or not _goes_alone(git, base, each, own_list):
-                    conflicts[each.id] = str(why)
-                    if each.refused_at and is_ancestor(git, each.refused_at, each.head):
-                        resolved.append(each.id)
-    if merged:
-        git.update_refs(f"update {KEPT_REFS}batch {head}")
-    return MergeDone(tip.tip, base, tuple(merged), conflicts, tuple(present), tuple(resolved))
+            self.head = new.commit
+            self.merged.append(new)
 
 
 def merge_into(git: GitRunner, head: str, name: str, tip: str, own_list: str) -> str:
@@ -136,7 +181,9 @@ def _with(git: GitRunner, head: str, each: ToMerge, own_list: str) -> Merged:
     """Return a commit on top of ``head`` that has a candidate's changes. Raises Conflict, NotDone."""
     if each.undoes:
         try:
-            return Merged(each.id, make_reverts(git, each.undoes, head))
+            return Merged(each.id, make_reverts(git, each.undoes, head, merged=_ListMerge(own_list)))
+        except WasKilled:
+            raise
         except NotDone as why:
             raise Conflict(str(why)) from why
     if (line := _own_line(git, head, each)) is not None:
@@ -167,9 +214,18 @@ def _rebased(git: GitRunner, head: str, id: int, line: Sequence[str], own_list: 
         sides = commit_sides(git, base=f"{sha}^^{{tree}}", ours=tree, theirs=f"{sha}^{{tree}}")
         after = _ticked(git, _merged_tree(git, *sides, own_list), head, own_list)
         if after != tree:
-            head, tree = copy_commit(git, sha, after, head), after
+            head, tree = _copied(git, sha, after, head), after
             copies.append((sha, head))
     return Merged(id, head, tuple(copies))
+
+
+def _copied(git: GitRunner, sha: str, tree: str, parent: str) -> str:
+    try:
+        return copy_commit(git, sha, tree, parent)
+    except WasKilled:
+        raise
+    except NotDone as why:  # without the name of an author, for example
+        raise NotDone(f"git cannot copy the commit: git log -1 --format=fuller {short_sha(sha)}") from why
 
 
 def _merge_commit(git: GitRunner, tree: str, name: str, head: str, other: str) -> str:
@@ -194,8 +250,34 @@ def _ticked(git: GitRunner, tree: str, head: str, own_list: str) -> str:
 
 
 def _merged_tree(git: GitRunner, ours: str, theirs: str, own_list: str) -> str:
+    """Return the tree of a merge, task lists merged by their marks. Raises Conflict."""
+    tree, left = _list_merged(git, ours, theirs, own_list)
+    if left:
+        raise Conflict(f"conflict in {name_list(left)}")
+    return tree
+
+
+@dataclass(frozen=True, slots=True)
+class _ListMerge:
+    """``merge_trees``, with task lists merged by their marks: a revert leaves later ticks (M6)."""
+
+    own_list: str
+
+    def __call__(
+        self, git: GitRunner, *, base: str, ours: str, theirs: str
+    ) -> tuple[str | None, tuple[str, ...]]:
+        sides = commit_sides(git, base=base, ours=ours, theirs=theirs)
+        tree, left = _list_merged(git, *sides, self.own_list)
+        return (None, tuple(map(readable, left))) if left else (tree, ())
+
+
+def _list_merged(git: GitRunner, ours: str, theirs: str, own_list: str) -> tuple[str, list[bytes]]:
+    """Return the merged tree, and what conflicts in it that is not a task list. Raises NotDone."""
     tree, entries = _merge(git, ours, theirs)
-    return _with_lists(git, tree, _stages(entries), own_list) if entries else tree
+    sides = _stages(entries)
+    blobs = {path: _merged_blob(git, each) for path, each in sides.items() if _is_list(path, each, own_list)}
+    left = [path for path in sides if not blobs.get(path)]
+    return (tree if left or not blobs else _with_blobs(git, tree, blobs)), left
 
 
 def _merge(git: GitRunner, ours: str, theirs: str) -> tuple[str, list[bytes]]:
@@ -217,16 +299,6 @@ def _stages(entries: Sequence[bytes]) -> dict[bytes, dict[int, tuple[bytes, str]
         mode, sha, stage = about.split(b" ")
         sides.setdefault(path, {})[int(stage)] = (mode, sha.decode())
     return sides
-
-
-def _with_lists(
-    git: GitRunner, tree: str, sides: Mapping[bytes, Mapping[int, tuple[bytes, str]]], own_list: str
-) -> str:
-    """Return the tree with the task lists merged, if nothing else conflicts. Raises Conflict."""
-    blobs = {path: _merged_blob(git, each) for path, each in sides.items() if _is_list(path, each, own_list)}
-    if left := [path for path in sides if not blobs.get(path)]:
-        raise Conflict(f"conflict in {name_list(left)}")
-    return _with_blobs(git, tree, blobs)
 
 
 def _with_blobs(git: GitRunner, tree: str, blobs: Mapping[bytes, str | None]) -> str:

@@ -6,9 +6,10 @@ cannot take the change, ``ralph/landed`` moves instead and the branch follows la
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,8 @@ from ralphd.core.landing.model import (
     BranchPushed,
     Hindered,
     LandingFact,
+    LandingQueue,
+    Standing,
     Target,
     TargetMoved,
     TargetTaken,
@@ -26,6 +29,7 @@ from ralphd.core.text import short_sha
 from ralphd.git import remote
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import uncommitted
+from ralphd.git.landing.isolated import isolated
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.repo import trace
@@ -42,40 +46,70 @@ REJECTED_RETRY_S: Final = 3600.0
 REASON: Final = "ralph: landed"
 
 
+class Follow(StrEnum):
+    """Whether something waits on ``ralph/landed``. ``diverged``: the target has commits that it lacks."""
+
+    DONE = "done"
+    WAITS = "waits"
+    DIVERGED = "diverged"
+
+
 @dataclass(frozen=True, slots=True)
 class TargetBranch:
     """The target in one repository. ``work_tree`` is any of its work trees.
 
     ``busy`` are work trees in which a run lives: they are left alone. ``environment`` is that of
-    the ralphs' owner, whose credentials a push needs.
+    the ralphs' owner, whose credentials a push needs. ``landed`` are the commits that the queue has left on
+    ``ralph/landed``, the last one at the end: any run can write the branch, and nothing else on it is taken
+    (None: anything is). ``scratch`` is a directory that no run can write.
     """
 
     target: Target
     work_tree: Path
     busy: Collection[Path] = ()
     environment: Mapping[str, str] | None = None
+    landed: Sequence[str] | None = None
+    scratch: Path | None = None
 
     @property
     def _ref(self) -> str:
         return HEADS + self.target.branch
 
-    def read(self, git: GitRunner, *, fetches: bool) -> Tip:
-        """Return the target's commit; with ``fetches`` the remote is asked first. Raises NotDone."""
-        if self.target.url:
-            if fetches:
-                self._fetch()
-            ref = _FETCHED
-        else:
-            ref = self._ref
-        if (tip := git.commit(ref)) is None:
-            raise NotDone(f"the branch {self.target.branch} does not exist")
-        landed = None if self.target.url else git.commit(LANDED)
-        return Tip(tip, landed or "")
+    def read(self, git: GitRunner, *, fetches: bool, also: str = "") -> Tip:
+        """Return the target's commit; with ``fetches`` the remote is asked first. Raises NotDone.
 
-    def _fetch(self) -> None:
-        words = ("--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
-        if why := remote.fetch(self.work_tree, *words, outside=self.environment):
-            raise NotDone(why)
+        ``also`` may be on ``ralph/landed``, too: a daemon that was killed there did not record it.
+        """
+        if self.target.url and fetches:
+            return Tip(self._fetched(git))
+        if (tip := git.commit(_FETCHED if self.target.url else self._ref)) is None:
+            raise NotDone(f"the branch {self.target.branch} does not exist")
+        return Tip(tip, "" if self.target.url else self._waiting(git, also))
+
+    def _fetched(self, git: GitRunner) -> str:
+        with isolated(git, self.scratch) as inside:
+            words = ("--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
+            if why := remote.fetch(self.work_tree, *words, outside=self.environment, inside=inside):
+                raise NotDone(why)
+            git = GitRunner(git.directory)  # the network had a time limit of its own
+            tip = git.text("rev-parse", "--verify", f"{_FETCHED}^{{commit}}", env=inside)
+        git.update_refs(f"update {_FETCHED} {tip}")
+        return tip
+
+    def _pushed_to_remote(self, git: GitRunner, *words: str) -> str:
+        """Push to the remote. Return why it failed; empty if it did not."""
+        with isolated(git, self.scratch) as inside:
+            return remote.push_commit(self.work_tree, *words, outside=self.environment, inside=inside)
+
+    def _waiting(self, git: GitRunner, also: str) -> str:
+        """Return what has landed and waits for the target's checkout; empty for nothing."""
+        if (there := git.commit(LANDED)) is None or there == also or self._is_queues(there):
+            return there or ""
+        last = self.landed[-1] if self.landed else ""
+        return (last and git.commit(last)) or ""
+
+    def _is_queues(self, commit: str) -> bool:
+        return self.landed is None or commit in self.landed
 
     def advance(self, git: GitRunner, old: Tip, new: str) -> LandingFact:
         """Move the target from ``old`` to ``new``, unless that was done. Raises NotDone."""
@@ -84,7 +118,7 @@ class TargetBranch:
                 carry_out(place, lambda _: "")  # rolls back what a killed daemon began; needs no remote
         if not is_ancestor(git, old.tip, new):
             return Hindered(f"{short_sha(new)} does not contain {short_sha(old.tip)}")
-        current = self.read(git, fetches=True)
+        current, git = self.read(git, fetches=True, also=new), GitRunner(git.directory)
         if is_ancestor(git, new, current.tip) or (current.landed and is_ancestor(git, new, current.landed)):
             return self._moved(git, current, new)
         if current.tip != old.tip:
@@ -92,8 +126,10 @@ class TargetBranch:
         if self.target.url:
             return self._pushed(git, current, new)
         if why := self.move_local(git, current.tip, new):
-            zero = "0" * len(new)
-            git.update_refs(f"update {LANDED} {new} {current.landed or zero}", reason=REASON)
+            there = git.commit(LANDED)
+            if there and not self._is_queues(there):
+                raise NotDone(f"{why}; ralph/landed is not the queue's: git branch -m ralph/landed NAME")
+            git.update_refs(f"update {LANDED} {new} {there or '0' * len(new)}", reason=REASON)
             diagnostics.reach("landing.moved")
             return TargetMoved(f"on ralph/landed: {why}")
         diagnostics.reach("landing.moved")
@@ -103,15 +139,20 @@ class TargetBranch:
         if self.target.url:
             self._follow_remote(git, current.tip)
         elif current.landed and is_ancestor(git, current.landed, current.tip):
-            with suppress(NotDone):
-                git.update_refs(f"delete {LANDED} {current.landed}")
+            self._forget(git, current.landed)
         elif not is_ancestor(git, new, current.tip):
             return TargetMoved("on ralph/landed")
         return TargetMoved()
 
+    def _forget(self, git: GitRunner, landed: str) -> None:
+        """Delete ``ralph/landed`` if it is there still, and nobody has it checked out."""
+        if not self._checkouts(git, LANDED):
+            with suppress(NotDone):
+                git.update_refs(f"delete {LANDED} {landed}")
+
     def _pushed(self, git: GitRunner, current: Tip, new: str) -> LandingFact:
         words = (f"--force-with-lease={self._ref}:{current.tip}", "--", self.target.url, f"{new}:{self._ref}")
-        why = remote.push_commit(self.work_tree, *words, outside=self.environment)
+        why, git = self._pushed_to_remote(git, *words), GitRunner(git.directory)
         diagnostics.reach("landing.moved")
         if not why:
             self._follow_remote(git, new)
@@ -126,10 +167,13 @@ class TargetBranch:
         """Push a commit to the remote's branch of that name, which only moves forward (M1)."""
         if git.commit(head) is None:
             return BranchPushed(f"the commit {short_sha(head)} is not in the repository any more")
-        words = ("--", self.target.url, f"{head}:{branch}")
-        why = remote.push_commit(self.work_tree, *words, outside=self.environment)
+        why = self._pushed_to_remote(git, "--", self.target.url, f"{head}:{branch}")
         if why and not remote.is_rejection(why):
             return Hindered(f"not pushed: {why}", NETWORK_RETRY_S)
+        if not why:  # as git push does: the commits are known to be safe
+            tracking = f"refs/remotes/{self.target.remote}/{branch.removeprefix(HEADS)}"
+            with suppress(NotDone):
+                GitRunner(git.directory).update_refs(f"update {tracking} {head}", reason=REASON)
         return BranchPushed(why)
 
     def _follow_remote(self, git: GitRunner, tip: str) -> None:
@@ -147,20 +191,18 @@ class TargetBranch:
         names = (self._ref, LANDED, "packed-refs", "reftable/tables.list", "index")
         return tuple(map(trace, (*(common / name for name in names), *common.glob("worktrees/*/index"))))
 
-    def follow(self, git: GitRunner) -> bool:
-        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3).
-
-        Return whether nothing waits there any more.
-        """
+    def follow(self, git: GitRunner) -> Follow:
+        """Move the target to what waits on ``ralph/landed``, if its checkout can take it (M3)."""
         tip = self.read(git, fetches=False)
         if not tip.landed:
-            return True
-        if not is_ancestor(git, tip.landed, tip.tip) and (
-            not is_ancestor(git, tip.tip, tip.landed) or self.move_local(git, tip.tip, tip.landed)
-        ):
-            return False
-        git.update_refs(f"delete {LANDED} {tip.landed}")
-        return True
+            return Follow.DONE
+        if not is_ancestor(git, tip.landed, tip.tip):
+            if not is_ancestor(git, tip.tip, tip.landed):
+                return Follow.DIVERGED
+            if self.move_local(git, tip.tip, tip.landed):
+                return Follow.WAITS
+        self._forget(git, tip.landed)
+        return Follow.DONE
 
     def move_local(self, git: GitRunner, old: str, new: str) -> str:
         """Move the local branch forward. Return why it is left as it is; empty if it moved."""
@@ -205,14 +247,18 @@ class TargetBranch:
         done = carry_out(place, act)
         return "" if isinstance(done, CarriedOut) else f"{place}: {done.why}"
 
-    def _checkouts(self, git: GitRunner) -> list[Path]:
-        """Return the work trees that have the branch checked out. Raises NotDone."""
+    def _checkouts(self, git: GitRunner, ref: str = "") -> list[Path]:
+        """Return the work trees that have a branch checked out, by default the target. Raises NotDone."""
         places, place = [], None
         for line in git.output("worktree", "list", "--porcelain", "-z").split(b"\0"):
             key, _, value = line.partition(b" ")
             if key == b"worktree":
                 place = Path(value.decode(errors="surrogateescape"))
-            elif key == b"branch" and place is not None and value.decode(errors="replace") == self._ref:
+            elif (
+                key == b"branch"
+                and place is not None
+                and value.decode(errors="replace") == (ref or self._ref)
+            ):
                 places.append(place)
         return places
 
@@ -232,15 +278,43 @@ def _text(path: Path) -> str:
     return ""
 
 
-def find_target(work_tree: Path, branch: str) -> Target:
-    """Return the target as the repository has it, its remote pinned by its URL. Raises NotDone."""
+def recorded(queue: LandingQueue) -> tuple[str, ...]:
+    """Return what the queue has left on ``ralph/landed``, the last one at the end."""
+    waiting = [each for each in queue.standing(Standing.LANDED) if each.commit and each.why]
+    return tuple(each.commit for each in sorted(waiting, key=lambda each: (each.ended_at or 0.0, each.id)))
+
+
+def find_target(work_tree: Path, branch: str, *, known: Target | None = None) -> Target:
+    """Return the target as the repository has it, its remote pinned by its URL. Raises NotDone.
+
+    ``known`` is the present one of the queue. If it is a remote's branch of that name, it stays: any run can
+    write ``.git/config``. A branch may exist at the remote only.
+    """
     git = GitRunner(work_tree)
+    if branch.startswith("-") or git.run("check-ref-format", HEADS + branch)[0]:
+        raise NotDone(f"[landing] target: {branch!r} cannot be the name of a branch")
+    if known is not None and known.url and known.branch == branch:
+        return known
+    name, url = _address(git, branch)
+    if url is None and git.commit(HEADS + branch) is None:
+        raise NotDone(f"[landing] target: no branch {branch} here or at {name}, as of the last git fetch")
+    return Target(branch) if url is None else Target(branch, name, url)
+
+
+def redirected(work_tree: Path, target: Target) -> str:
+    """Return where the repository would push to now; empty if that is the target's URL. Raises NotDone."""
+    _, url = _address(GitRunner(work_tree), target.branch)
+    return url if url and url != target.url else ""
+
+
+def _address(git: GitRunner, branch: str) -> tuple[str, str | None]:
+    """Return the name of the branch's remote, and its URL if it is known to have the branch."""
     name = git.line("config", "--get", f"branch.{branch}.remote") or "origin"
     has_remote = git.commit(f"refs/remotes/{name}/{branch}") is not None
     url = git.line("remote", "get-url", "--push", name) if has_remote and name != "." else None
     if url is None:
-        return Target(branch)
+        return name, None
     url = url.partition("\n")[0]
     if not (_LOCAL_URL.match(url) or url.startswith("/")):
         url = str((git.top / url).resolve())
-    return Target(branch, name, url)
+    return name, url

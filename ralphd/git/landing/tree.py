@@ -5,18 +5,39 @@ other tools (W2). What tests leave in it is removed before the next run, but for
 installed packages.
 """
 
-import shutil
-from collections.abc import Collection, Iterable
+# Theory of operation
+#
+# The tests of a refused branch must not decide about the next one, but they can write the tree, its index and
+# the repository's settings. So the index is made again, git reads no setting of the repository (isolated),
+# and files are compared by content; what is as in the commit keeps its time, for make and the like. Another
+# file stays only if a .gitignore of the commit ignores it; other .gitignore files are removed first.
+
+import hashlib
+import os
+import stat
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
+from ralphd.git.landing.isolated import isolated
 from ralphd.git.landing.merge import KEPT_REFS
-from ralphd.git.rewrite.move_branch import refuse_filtered
 from ralphd.git.rewrite.reapply import REBASED
-from ralphd.git.runner import GitRunner, NotDone
+from ralphd.git.runner import GitRunner, NotDone, name_list
+from ralphd.plain_files import open_plain
 
 LIMIT_S: Final = 600.0
 REASON: Final = "ralphd: the landing queue"
+KEPT_REBASED: Final = 200
+MOST_PATH: Final = 1000
+"""Longer paths are not even looked at: the kernel refuses them from 4,096 bytes on."""
+_RULES: Final = frozenset([b".git", b".gitignore", b".gitattributes", b"ralph.toml"])
+"""What changes how the files beside it are read: it is the commit's, or absent."""
+_CONVERTED: Final = (b"eol", b"ident", b"working-tree-encoding")
+_CHUNK: Final = 1 << 20
+_LINK: Final = b"120000"
+_MODES: Final = {0o100: b"100755", 0: b"100644"}
 
 
 def prepare(
@@ -27,10 +48,12 @@ def prepare(
     *,
     old: Path | None = None,
     is_whole: bool = False,
+    scratch: Path | None = None,
 ) -> None:
     """Have ``tree`` hold exactly ``commit``; make it, and remove ``old``, if it is not there.
 
-    ``is_whole``: without ignored files. Blocks. Raises NotDone, OSError.
+    ``is_whole``: without ignored files. ``scratch`` is a directory that no run can write. Blocks. Raises
+    NotDone, OSError.
     """
     if not is_ours(tree, repository):
         for each in filter(None, (old, tree)):
@@ -41,39 +64,203 @@ def prepare(
         if not is_ours(tree, repository):
             raise NotDone(f"{tree} is not a work tree of {repository}")
     git = GitRunner(tree, limit_s=LIMIT_S)
-    names = git.output("ls-tree", "-r", "-z", "--name-only", commit).split(b"\0") if git.filters else []
-    refuse_filtered(git, list(filter(None, names)))
-    if any(line.startswith("160000 ") for line in git.text("ls-tree", "-r", commit).split("\n")):
-        raise NotDone("the repository has submodules, which the landing queue does not check out")
-    (git.repository.git / "index.lock").unlink(
-        missing_ok=True
-    )  # of a git that was killed; nobody else works here
-    git.output("read-tree", "--reset", "-u", commit)
+    for name in ("index", "index.lock"):  # nobody else works here
+        if os.path.lexists(path := git.repository.git / name):
+            _delete(os.fsencode(path))
+    with isolated(git, scratch) as env:
+        git.output("read-tree", commit, env=env)
+        files = _files(git, env)
+        others = _clear(os.fsencode(tree), files)
+        git.run("update-index", "-q", "--refresh", env=env)
+        git.output("checkout-index", "--all", "--force", "--index", "--quiet", env=env)
+        _sweep(git, env, os.fsencode(tree), others, is_whole=is_whole)
     git.output("update-ref", "--no-deref", "-m", "ralph: tested", "HEAD", commit, env=git.identity)
-    git.output("clean", "-ffdqx" if is_whole else "-ffdq")
+
+
+def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, tuple[bytes, str]]:
+    """Return mode and blob of each file of the index. Raises NotDone for what is not checked out."""
+    entries = (entry.partition(b"\t") for entry in git.output("ls-files", "-s", "-z", env=env).split(b"\0"))
+    fields = {name: about.split(b" ") for about, _, name in entries if name}
+    files = {name: (mode, sha.decode()) for name, (mode, sha, _) in fields.items()}
+    if any(mode == b"160000" for mode, _ in files.values()):
+        raise NotDone("the repository has submodules, which the landing queue does not check out")
+    if any(name.rpartition(b"/")[2] == b".gitattributes" for name in files):
+        words = ("check-attr", "-z", "--stdin", "--cached", "filter", *map(os.fsdecode, _CONVERTED))
+        values = git.output(*words, given=files, env=env).split(b"\0")
+        filtered, converted = list[bytes](), set[bytes]()
+        for name, key, value in zip(values[::3], values[1::3], values[2::3], strict=False):
+            if key in _CONVERTED and value not in (b"unspecified", b"unset"):
+                converted.add(name)
+            elif key == b"filter" and os.fsdecode(value) in git.filters:
+                filtered.append(name)
+        if filtered:
+            shown = name_list(filtered)
+            raise NotDone(f"files go through a filter (LFS or the like), which is not run: {shown}")
+        files |= {name: (files[name][0], "") for name in converted}  # written each time
+    return files
+
+
+def _clear(top: bytes, files: Mapping[bytes, tuple[bytes, str]]) -> list[bytes]:
+    """Remove what is not as in the commit from the folders that it has. Return what it does not know."""
+    folders, others = {b""}, list[bytes]()
+    for name in files:
+        while (name := name.rpartition(b"/")[0]) not in folders:
+            folders.add(name)
+    for folder in sorted(folders):  # those above first
+        for name in _listed(top, folder):
+            path, rule = _path(top, name), name.rpartition(b"/")[2] in _RULES
+            if name in folders:
+                is_wrong = not stat.S_ISDIR(os.lstat(path).st_mode)
+            elif name in files:
+                is_wrong = not _is_as(path, *files[name])
+            else:
+                is_wrong = rule and name != b".git"
+                others += [] if rule else [name]
+            if is_wrong:
+                _delete(path)
+    return others
+
+
+def _sweep(
+    git: GitRunner, env: Mapping[str, str], top: bytes, others: list[bytes], *, is_whole: bool
+) -> None:
+    """Remove what the commit does not have and does not ignore, level by level."""
+    folders, ignored = list[bytes](), set[bytes]()
+    env = {**env, "GIT_LITERAL_PATHSPECS": "0"}  # check-ignore refuses it; "./" hides a colon in front
+    while others:
+        if not is_whole:
+            given = [b"./" + name for name in others]
+            _, listed = git.run("check-ignore", "-z", "--stdin", given=given, env=env)
+            ignored = {name[2:] for name in listed.split(b"\0")}
+        left, others = [name for name in others if name not in ignored], []
+        for name in left:
+            if is_whole or len(name) > MOST_PATH or not stat.S_ISDIR(os.lstat(_path(top, name)).st_mode):
+                _delete(_path(top, name))
+                continue
+            folders.append(name)
+            for each in _listed(top, name):
+                if each.rpartition(b"/")[2] in _RULES:
+                    _delete(_path(top, each))
+                else:
+                    others.append(each)
+    for name in reversed(folders):
+        with suppress(OSError):  # ignored files are in it
+            os.rmdir(_path(top, name))  # noqa: PTH106 - names are bytes
+
+
+def _path(top: bytes, name: bytes) -> bytes:
+    return top + b"/" + name
+
+
+def _listed(top: bytes, folder: bytes) -> Iterator[bytes]:
+    """Yield the names in a folder, which is made readable."""
+    path = _path(top, folder)
+    if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        if (mode := os.lstat(path).st_mode) & 0o700 != 0o700:
+            os.chmod(path, stat.S_IMODE(mode) | 0o700)  # noqa: PTH101
+        for name in sorted(os.listdir(path)):  # noqa: PTH208
+            yield folder + b"/" + name if folder else name
+
+
+def _is_as(path: bytes, mode: bytes, blob: str) -> bool:
+    """Whether a file has this content and mode, no other name, and can be read and written."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        target = os.readlink(path)  # noqa: PTH115
+        return mode == _LINK and _blob_of([target], len(target), blob) == blob
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_mode & 0o7600 == 0o600
+    if not (blob and is_plain and _MODES[status.st_mode & 0o100] == mode):
+        return False
+    try:
+        with open_plain(os.fsdecode(path)) as file:
+            return _blob_of(iter(lambda: file.read(_CHUNK), b""), status.st_size, blob) == blob
+    except OSError:  # it is somebody else's
+        return False
+
+
+def _blob_of(chunks: Iterable[bytes], size: int, like: str) -> str:
+    """Return git's name for this content, made as ``like``."""
+    digest = hashlib.new("sha1" if len(like) == 40 else "sha256", usedforsecurity=False)
+    digest.update(b"blob %d\0" % size)
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _delete(path: bytes) -> None:
+    """Remove a file or a folder, also one that is protected from us, and of any depth."""
+    left = [path]
+    while left:
+        if not stat.S_ISDIR(os.lstat(each := left.pop()).st_mode):
+            os.unlink(each)  # noqa: PTH108
+            continue
+        for name in _listed(each, b""):
+            inner = _path(each, name)
+            if stat.S_ISDIR(os.lstat(inner).st_mode):
+                os.chmod(inner, 0o700)  # noqa: PTH101
+                left.append(path + b"." + token_hex(8).encode())
+                os.rename(inner, left[-1])  # noqa: PTH104 - so no path gets too long
+            else:
+                os.unlink(inner)  # noqa: PTH108
+        os.rmdir(each)  # noqa: PTH106
 
 
 def is_ours(tree: Path, repository: Path) -> bool:
     """Whether ``tree`` itself is a linked work tree of this repository, and not a directory below another."""
     try:
         git = GitRunner(tree)
-        is_whole = (tree / ".git").is_file() and git.top == tree.resolve()
-        return is_whole and git.repository.common.resolve() == repository.resolve()
+        is_whole = (tree / ".git").is_file() and git.top == tree.resolve() and not tree.is_symlink()
+        # tests can write .git: the git directory of another work tree does not point back
+        is_own = is_whole and bool(git.repository.proven())
+        return is_own and git.repository.common.resolve() == repository.resolve()
     except NotDone:
         return False
 
 
 def _remove(work_tree: Path, tree: Path) -> None:
     git = GitRunner(work_tree, limit_s=LIMIT_S)
-    shutil.rmtree(tree, ignore_errors=True)  # only this module writes there
+    if os.path.lexists(tree):
+        _delete(os.fsencode(tree))  # only this module and tests write there
     git.run("worktree", "unlock", str(tree))
     git.run("worktree", "prune")
 
 
+def discard(work_tree: Path, tree: Path) -> None:
+    """Remove a queue's work tree and what it kept from gc; all of it can be made again. Raises NotDone."""
+    git = GitRunner(work_tree)
+    _remove(work_tree, tree)
+    refs = git.text("for-each-ref", "--format=%(refname)", KEPT_REFS).split()
+    if refs:
+        git.update_refs(*(f"delete {ref}" for ref in refs))
+
+
+def write_rules(git: GitRunner, commit: str, inside: str, top: Path) -> Path:
+    """Write each ``ralph.toml`` that counts for a directory of a commit below ``top``; return that directory.
+
+    They are read from the commit: tests can write the queue's work tree. Raises NotDone, OSError.
+    """
+    (top / ".git").mkdir()  # where the search for the file ends
+    place = top / inside
+    place.mkdir(parents=True, exist_ok=True)
+    folders = [each for each in (place, *place.parents) if each.is_relative_to(top)]
+    names = [str((each / "ralph.toml").relative_to(top)) for each in folders]
+    for entry in filter(None, git.output("ls-tree", "-z", commit, "--", *names).split(b"\0")):
+        about, _, name = entry.partition(b"\t")
+        mode, _, sha = about.decode().split(" ")
+        if mode.startswith("100"):
+            (top / os.fsdecode(name)).write_bytes(git.output("cat-file", "blob", sha))
+    return place
+
+
 def keep_rebased(git: GitRunner, heads: Iterable[str]) -> None:
-    """Keep branches that landed as copies. Raises NotDone."""
-    if commands := [f"update {REBASED}{head} {head}" for head in heads]:
-        git.update_refs(*commands)
+    """Keep branches that landed as copies, and no longer the oldest of them. Raises NotDone."""
+    if new := {f"{REBASED}{head}": head for head in heads}:
+        words = ("for-each-ref", "--sort=-committerdate", "--format=%(refname)")
+        others = [ref for ref in git.text(*words, REBASED).split() if ref not in new]
+        old = others[max(KEPT_REBASED - len(new), 0) :]
+        git.update_refs(
+            *(f"update {ref} {head}" for ref, head in new.items()), *(f"delete {ref}" for ref in old)
+        )
 
 
 def keep(work_tree: Path, id: int, head: str, known: Collection[int]) -> None:

@@ -39,10 +39,12 @@ from ralphd.git.facts import Uncommitted, uncommitted
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.runner import SHOWN, GitRunner, HasMoved, NotDone, WasKilled, error_text, name_list, readable
 from ralphd.git.tree_diff import TreeChange
+from ralphd.plain_files import open_plain
 
 HEADS: Final = "refs/heads/"
 _ATTEMPTS: Final = 3
 _JOURNAL: Final = "journal"
+_MOST_BEGUN_BYTES: Final = 64 << 20
 Done: TypeAlias = CarriedOut | Refused | Moved
 _SUBMODULE_BRANCH: Final = "refs/ralph/branch"
 """In a submodule, a symbolic ref to the branch that HEAD was on."""
@@ -240,11 +242,7 @@ def recover(git: GitRunner) -> None:
     if (lock := git.repository.git / "index.lock").exists():
         raise NotDone(f"a revert was cut off, and its git may still be at work: {lock} is there")
     paths = to.changes(git)
-    changed = {each.path for each in paths if tree_diff.is_there(git, each.path)}
-    for side in ([(each.path, each.old) for each in paths], [(each.path, each.new) for each in paths]):
-        entries = {path: entry for path, entry in side if entry is not None}
-        changed -= entries.keys() - tree_diff.differing(git, list(entries.items()))
-    if changed:
+    if changed := _edited(git, paths):
         raise NotDone(f"a revert was cut off, and files changed since: git restore {name_list(changed)}")
     _take_back(git, to, paths, without)
     _forget_journal(git)
@@ -261,12 +259,38 @@ def _take_back(git: GitRunner, to: Move, paths: Sequence[TreeChange], without: f
     _roll_back(git, back, without)
     if (newer := git.commit("HEAD") or head) != head:
         taken = {each.path: each.new for each in tree_diff.changes(git, head, newer)}
-        _roll_back(git, [replace(each, old=taken[each.path]) for each in back if each.path in taken], without)
+        again = [TreeChange(each.path, taken[each.path], each.old) for each in back if each.path in taken]
+        _roll_back(git, again, without)
+
+
+def _edited(git: GitRunner, paths: Sequence[TreeChange]) -> set[bytes]:
+    """Return the paths whose files are neither as before nor as after: somebody has changed them since.
+
+    Not the files that a git has written in part: it was killed, or the disk is full.
+    """
+    edited = {each.path for each in paths if tree_diff.is_there(git, each.path)}
+    for side in ([(each.path, each.old) for each in paths], [(each.path, each.new) for each in paths]):
+        entries = {path: entry for path, entry in side if entry is not None}
+        edited -= entries.keys() - tree_diff.differing(git, list(entries.items()))
+    return {each.path for each in paths if each.path in edited and not _is_begun(git, each)}
+
+
+def _is_begun(git: GitRunner, change: TreeChange) -> bool:
+    if change.new is None or change.new.is_submodule:
+        return False
+    try:
+        with open_plain(Path(os.fsdecode(git.path(change.path)))) as file:
+            return git.output("cat-file", "blob", change.new.sha).startswith(file.read(_MOST_BEGUN_BYTES))
+    except OSError:
+        return False
 
 
 def _roll_back(git: GitRunner, paths: Sequence[TreeChange], without: frozenset[bytes]) -> None:
+    """Restore files and index. Of a file that somebody has changed since, only the index."""
     _move_submodules(git, [TreeChange(each.path, each.new, each.old) for each in paths])
-    wanted = [(each.path, each.old) for each in paths]
+    edited = _edited(git, paths)
+    tree_diff.put_entries(git, [(each.path, each.old) for each in paths if each.path in edited])
+    wanted = [(each.path, each.old) for each in paths if each.path not in edited]
     changed = tree_diff.differing(git, [(path, entry) for path, entry in wanted if entry is not None])
     staged = tree_diff.staged_at(git, [path for path, _ in wanted])
     tree_diff.put_paths(git, wanted, changed - without, staged)

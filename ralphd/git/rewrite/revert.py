@@ -23,7 +23,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change
@@ -184,8 +184,21 @@ def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]
 # Reverts as objects.
 
 
-def make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
-    """Return the last of the reverts on top of ``head``; ``head`` where none changes anything."""
+class MergeTrees(Protocol):
+    """Return the merged tree; None, with the names of the files, at a conflict. Raises NotDone."""
+
+    def __call__(
+        self, git: GitRunner, *, base: str, ours: str, theirs: str
+    ) -> tuple[str | None, tuple[str, ...]]: ...
+
+
+def make_reverts(
+    git: GitRunner, commits: Sequence[str], head: str, *, merged: MergeTrees | None = None
+) -> str:
+    """Return the last of the reverts on top of ``head``; ``head`` where none changes anything.
+
+    ``merged`` is used in place of ``merge_trees``.
+    """
     if len(commits) > MOST:
         raise NotDone(f"{len(commits)} commits are too many to revert")
     _refuse_strangers(git, commits, head)
@@ -194,7 +207,7 @@ def make_reverts(git: GitRunner, commits: Sequence[str], head: str) -> str:
     for sha in commits:
         commit = read[sha]
         before = read[commit.parents[0]].tree if commit.parents else git.text("mktree")
-        after = _tree_without(git, commit, before, tree)
+        after = _tree_without(git, commit, before, tree, merged or merge_trees)
         if after != tree:
             head, tree = git.commit_tree(after, _message(commit), head), after
     return head
@@ -225,7 +238,7 @@ def _read_commits(git: GitRunner, shas: Sequence[str]) -> dict[str, Change]:
     return read
 
 
-def _tree_without(git: GitRunner, commit: Change, before: str, tree: str) -> str:
+def _tree_without(git: GitRunner, commit: Change, before: str, tree: str, merged: MergeTrees) -> str:
     """Return ``tree`` without the changes of a commit, whose parent has the tree ``before``.
 
     Raises NotDone at a conflict.
@@ -234,7 +247,7 @@ def _tree_without(git: GitRunner, commit: Change, before: str, tree: str) -> str
         return before
     if commit.tree == before:
         return tree
-    after, names = merge_trees(git, base=commit.tree, ours=tree, theirs=before)
+    after, names = merged(git, base=commit.tree, ours=tree, theirs=before)
     if after is None:
         raise NotDone(f"conflict of {short_sha(commit.sha)} with later changes in {', '.join(names[:3])}")
     return after

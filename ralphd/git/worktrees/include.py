@@ -66,7 +66,7 @@ def remove_included(tree: Worktree) -> None:
 
 def _copy(old: Path, new: Path, top: Path, most_bytes: int) -> int:
     """Copy a file and return the bytes that it takes: none where the file system shares them."""
-    if not new.parent.resolve().is_relative_to(top):
+    if not new.parent.resolve().is_relative_to(top.resolve()):
         raise OSError(f"{new.parent} leads outside")
     new.parent.mkdir(parents=True, exist_ok=True)
     if old.is_symlink():

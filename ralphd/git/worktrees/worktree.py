@@ -6,13 +6,15 @@ all of it is saved under a ref.
 """
 
 import os
+import shlex
 import tempfile
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from ralphd import wire
 from ralphd.core.worktrees.rules import Worktree, WorktreeFacts
 from ralphd.diagnostics import reach
 from ralphd.errors import RalphdError, UsageError, WrongState
@@ -20,14 +22,17 @@ from ralphd.git.diagnostics import unfinished
 from ralphd.git.locks import remove_own_lock, wait_for_lock
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.reapply import REBASED
-from ralphd.git.runner import GitRunner, NotDone, readable, ref_name
+from ralphd.git.runner import GitRunner, NotDone, name_list, readable, ref_name
 from ralphd.git.vault import size_of
 from ralphd.plain_files import read_plain
 
 LIMIT_S: Final = 600.0
 LOOK_LIMIT_S: Final = 20.0
 KEPT_REFS: Final = "refs/ralph/trees/"
-_SETTINGS: Final = ("checkout.workers=0", "core.splitIndex=false", "core.untrackedCache=false")
+_SETTINGS: Final = (
+    *("checkout.workers=0", "core.splitIndex=false", "core.untrackedCache=false"),
+    *("core.ignoreStat=false", "core.sparseCheckout=false"),
+)
 _POINTER_BYTES: Final = 8192
 _RESTORING: Final = "ralphd-restoring"
 """There as long as the files of a worktree that was deleted are not all back."""
@@ -63,7 +68,7 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
         mend = "git log --all --oneline" if start else f"make a first commit in {git.top}"
         raise UsageError(f"{start or 'HEAD'} is not a commit of {git.top}", mend=mend)
     if git.output("ls-tree", commit, ".gitmodules"):
-        raise _unfit(git, "it has submodules, which a new worktree lacks")
+        raise _unfit(git, "it has submodules, which a new worktree lacks", "--recurse-submodules")
     if git.filters:
         names = git.output("ls-tree", "-r", "-z", "--name-only", commit).split(b"\0")
         if found := git.filtered([name for name in names if name]):
@@ -75,16 +80,22 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
     return WorktreeSource(git.top, git.repository.common.resolve(), str(inside), branch, commit)
 
 
-def _unfit(git: GitRunner, why: str) -> UsageError:
-    mend = f"use a clone: git clone {git.top} ../{git.top.name}-2"
-    return UsageError(f"{git.top} cannot have worktrees of ralphd", why=why, mend=mend)
+def _unfit(git: GitRunner, why: str, *words: str) -> UsageError:
+    clone = shlex.join(["git", "clone", *words, str(git.top), f"{git.top}-2"])
+    what = f"{git.top} cannot have worktrees of ralphd"
+    return UsageError(what, why=f"{why}: use a clone", mend=clone)
 
 
 def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Path) -> bool:
     """Return whether the branch exists. Raise RalphdError where it cannot be that of a new worktree."""
     git, ref = GitRunner(source.top, limit_s=LOOK_LIMIT_S), f"refs/heads/{branch}"
-    if git.run("check-ref-format", ref)[0] != 0:
+    if branch.startswith("-") or git.run("check-ref-format", ref)[0] != 0:
         raise UsageError(f"{branch!r} is not a name for a branch", mend="--branch NAME")
+    if f"{branch}/".startswith(f"{wire.LANDED_BRANCH}/"):
+        why = "the landing queue keeps there what landed, until the target's checkout can take it"
+        raise UsageError(
+            f"the branch {branch} is the landing queue's", why=why, mend="another name: --worktree NAME"
+        )
     outer = branch.partition("/")[0]
     if outer != branch and git.ref(f"refs/heads/{outer}"):
         why = f"git cannot have {branch} beside the branch {outer}"
@@ -148,14 +159,16 @@ def _fill(path: Path, *, is_new: bool) -> None:
 
 def _own_directory(tree: Worktree) -> Path | None:
     """Return the directory that git keeps for the worktree, whether that is there or not."""
-    return next((own for own, path in _linked(tree) if path == Path(tree.path)), None)
+    place = os.path.realpath(tree.path)  # a link may lead there, or may have been put there later
+    return next((own for own, path in _linked(tree) if os.path.realpath(path) == place), None)
 
 
 def _linked(tree: Worktree) -> Iterator[tuple[Path, Path]]:
     """Yield the repository's linked worktrees: what git keeps of each, and its path."""
     for pointer in sorted(Path(tree.repository).glob("worktrees/*/gitdir")):
         with suppress(OSError):
-            yield pointer.parent, Path(os.fsdecode(read_plain(pointer, _POINTER_BYTES)).strip()).parent
+            name = os.fsdecode(read_plain(pointer, _POINTER_BYTES)).strip()
+            yield pointer.parent, (pointer.parent / name).parent
 
 
 def _place(tree: Worktree) -> Path:
@@ -169,24 +182,80 @@ def _place(tree: Worktree) -> Path:
 def facts_of(tree: Worktree) -> WorktreeFacts:
     """Return what git and the disk know of a worktree. Raise NotDone where git fails or is slow."""
     is_there = (Path(tree.path) / ".git").exists()
-    git = GitRunner(Path(tree.path) if is_there else _place(tree), limit_s=LOOK_LIMIT_S)
-    heads = [f"refs/heads/{tree.branch}", *(["HEAD"] if is_there else [])]
-    tips = [sha for name in heads if (sha := git.commit(name))]  # HEAD: it may have commits of its own
-    target = f"refs/heads/{tree.target}" if tree.target else ""
-    known = [name for name in (target, "refs/heads/ralph/landed") if name and git.commit(name)]
+    place = Path(tree.path) if is_there else _place(tree)
+    git = GitRunner(place, limit_s=LOOK_LIMIT_S, settings=_SETTINGS)
+    head, tip = _heads(git, tree)  # HEAD: it may have commits of its own
+    tips, target = list(filter(None, (tip, head))), f"refs/heads/{tree.target}" if tree.target else ""
     unlanded, ahead, behind = 0, 0, 0
     if tips:
-        unlanded = int(
-            git.text("rev-list", "--count", *tips, "--not", "--remotes", f"--glob={REBASED}", *known)
-        )
-    if tips and target in known:
+        others = (f"--exclude={tree.branch}", "--branches", "--remotes", f"--glob={REBASED}")
+        unlanded = int(git.text("rev-list", "--count", *tips, "--not", *others))
+    if tips and target and git.commit(target):
         counts = git.text("rev-list", "--left-right", "--count", f"{target}...{tips[0]}").split()
         behind, ahead = map(int, counts)
+    facts = WorktreeFacts(is_there, ahead=ahead, behind=behind, unlanded=unlanded, head=head, tip=tip)
     if not is_there:
-        return WorktreeFacts(False, ahead=ahead, behind=behind, unlanded=unlanded)
-    dirty = tuple(readable(entry[3:]) for entry in git.status())
+        return facts
+    dirty = tuple(map(readable, _uncommitted(git)))
     doing = next((line for line, _ in unfinished(git.repository)), "")
-    return WorktreeFacts(True, size_of(Path(tree.path)), dirty, doing, ahead, behind, unlanded)
+    return replace(facts, size_bytes=size_of(Path(tree.path)), dirty=dirty, doing=doing)
+
+
+def _heads(git: GitRunner, tree: Worktree) -> tuple[str, str]:
+    """Return the commits of the worktree's HEAD, also where its files are gone, and of its branch."""
+    own = _own_directory(tree)
+    head = None if own is None else git.commit(f"worktrees/{own.name}/HEAD")
+    return head or "", git.commit(f"refs/heads/{tree.branch}") or ""
+
+
+def _uncommitted(git: GitRunner) -> list[bytes]:
+    with _plain_index(git) as variables:
+        return [entry[3:] for entry in git.status(env=variables)]
+
+
+@contextmanager
+def _plain_index(git: GitRunner, scratch: Path | None = None) -> Iterator[dict[str, str]]:
+    """Provide a copy of the index, as variables for git, in which no flag hides what is in a file.
+
+    The flags are assume-unchanged and skip-worktree; the latter stays where a sparse checkout has no file.
+    """
+    with tempfile.TemporaryDirectory("", "worktree-", scratch) as folder:
+        index = Path(folder) / "index"
+        git.copy_index(index)
+        variables = {"GIT_INDEX_FILE": str(index)}
+        lines = git.output("ls-files", "-s", "-v", "-z", env=variables).split(b"\0")
+        hidden = [line[2:] for line in lines if line[:1] == b"S" or line[:1].islower()]
+        plain = [each for each in hidden if os.path.lexists(git.path(each.partition(b"\t")[2]))]
+        if plain:
+            git.output("update-index", "-z", "--index-info", given=plain, env=variables)
+        yield variables
+
+
+def _refuse_repositories(git: GitRunner, names: set[bytes]) -> None:
+    """Raise NotDone for repositories within the work tree: they would be lost, with all of their commits."""
+    if names:
+        what = "are repositories of their own" if len(names) > 1 else "is a repository of its own"
+        raise NotDone(f"{name_list(names)} {what}, which git does not save: move it out of {git.top}")
+
+
+def _inner_repositories(git: GitRunner) -> set[bytes]:
+    """Return the folders in the work tree that are repositories, unless git ignores them."""
+    top, inner = os.fsencode(git.top), []
+    for folder, folders, names in os.walk(top):
+        if folder != top and b".git" in (*folders, *names):
+            inner.append(b"./" + os.path.relpath(folder, top))
+            folders.clear()
+    how = {"GIT_LITERAL_PATHSPECS": "0"}  # check-ignore refuses it; with ./ all names are literal
+    ignored = git.run("check-ignore", "-z", "--stdin", given=inner, env=how)[1] if inner else b""
+    return {name[2:] for name in {*inner} - {*ignored.split(b"\0")}}
+
+
+def _submodules(git: GitRunner, variables: Mapping[str, str] | None = None) -> set[bytes]:
+    """Return the repositories that the index names: git neither saves nor reports what is in them."""
+    entries = (
+        line.partition(b"\t") for line in git.output("ls-files", "-s", "-z", env=variables).split(b"\0")
+    )
+    return {name for mode, _, name in entries if mode.startswith(b"160000")}
 
 
 def keep(tree: Worktree, scratch: Path) -> str:
@@ -202,28 +271,36 @@ def keep(tree: Worktree, scratch: Path) -> str:
 
 def _whole(git: GitRunner, scratch: Path) -> str:
     """Write a tree of all files that are not ignored, and return its sha; the index stays as it is."""
-    with tempfile.TemporaryDirectory("", "worktree-", scratch) as folder:
-        index = Path(folder) / "index"
-        git.copy_index(index)
-        variables = {"GIT_INDEX_FILE": str(index)}
-        git.output("add", "--all", "--", ".", env=variables)
+    _refuse_repositories(git, _inner_repositories(git))
+    with _plain_index(git, scratch) as variables:
+        git.output("add", "--all", env=variables)
+        _refuse_repositories(git, _submodules(git, variables))
         return git.text("write-tree", env=variables)
 
 
-def remove(tree: Worktree, *, kept_as: str = "", scratch: Path | None = None) -> None:
+def remove(tree: Worktree, judged: WorktreeFacts, *, kept_as: str = "", scratch: Path | None = None) -> None:
     """Remove a worktree that has nothing of its own, or that is whole under ``kept_as`` (W4).
 
-    Its branch goes too if ralphd made it. Git refuses once more what is not committed. Raise NotDone.
+    Its branch goes too if ralphd made it. It has to be as ``judged``: what was committed since stays, and git
+    refuses once more what is not committed. Raise NotDone.
     """
     git = GitRunner(_place(tree), limit_s=LIMIT_S)
     own, path = _own_directory(tree), Path(tree.path)
     force: tuple[str, ...] = ()
-    if kept_as and scratch is not None and path.exists():
+    if (path / ".git").exists():
+        if own is None:
+            raise NotDone(f"git does not know {path}: git -C {git.top} worktree repair {path}")
         inner = GitRunner(path, limit_s=LIMIT_S, settings=_SETTINGS)
-        if _whole(inner, scratch) != inner.line("rev-parse", f"{kept_as}^{{tree}}"):
-            raise NotDone(f"files changed since they were saved as {kept_as}")
-        force = ("--force",)
-    tip = git.commit(f"refs/heads/{tree.branch}")
+        if kept_as and scratch is not None:
+            if _whole(inner, scratch) != inner.line("rev-parse", f"{kept_as}^{{tree}}"):
+                raise NotDone(f"files changed since they were saved as {kept_as}")
+            force = ("--force",)
+        else:
+            _refuse_repositories(inner, _inner_repositories(inner) | _submodules(inner))
+            if names := _uncommitted(inner):
+                raise NotDone(f"not committed: {name_list(names)}")
+    if _heads(git, tree) != (judged.head, judged.tip):
+        raise NotDone(f"commits were made in it meanwhile: ralphctl trees rm {tree.name} looks again")
     if own is not None:
         if (own / "locked").exists():
             git.output("worktree", "unlock", str(path))
@@ -235,8 +312,8 @@ def remove(tree: Worktree, *, kept_as: str = "", scratch: Path | None = None) ->
                 git.run("worktree", "lock", "--reason", tree.reason, str(path))
             raise
     reach("worktree.removed")
-    if tip is not None and not tree.has_branch:
-        git.update_refs(f"delete refs/heads/{tree.branch} {tip}", reason=tree.reason)
+    if judged.tip and not tree.has_branch:  # refused if it has moved: what is new on it stays
+        git.update_refs(f"delete refs/heads/{tree.branch} {judged.tip}", reason=tree.reason)
 
 
 def unlock(tree: Worktree) -> None:

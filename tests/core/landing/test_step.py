@@ -30,9 +30,11 @@ from ralphd.core.landing.step import (
     followed,
     is_due,
     needs_person,
+    rejoined,
     step,
     unblocked,
     waits_for_checkout,
+    withdrawn,
 )
 from ralphd.core.landing.views import calls_person, landing_of, next_words, queue_view, task_text
 from ralphd.errors import WrongState
@@ -517,8 +519,55 @@ def test_a_branch_that_was_pushed_is_not_copied() -> None:
         replace(queue.candidate(1), standing=Standing.LANDED, commit="c2", copies=(("old", "c2"),))
     )
     assert queue.copied("refs/heads/ralph/a") == (("old", "c2"),)
-    assert queue.copied("refs/heads/ralph/b") == ()
+    assert queue.copied("refs/heads/ralph/b") == (("old", "c2"),)  # it may be based on the other
     undo = replace(wanted("a"), undoes="c2", copies=(("o1", "c1"), ("old", "c2")))
     assert undo.undone == ("c2", "c1") and admit(queue, undo).copied("refs/heads/ralph/a") == (("old", "c2"),)
     assert replace(undo, copies=()).undone == ("c2",) and wanted("a").undone == ()
     assert admit(queue, replace(wanted("a", "new"), publishes=True)).copied("refs/heads/ralph/a") is None
+
+
+def test_what_a_person_asked_for_is_not_replaced_by_a_proposal() -> None:
+    queue = admit(of("a"), replace(wanted("a", "newer"), is_auto=True), waits_for="you decide")
+    assert [(each.head, each.standing) for each in queue.candidates] == [
+        ("a", Standing.QUEUED), ("newer", Standing.WAITING),
+    ]  # fmt: skip
+    again = admit(queue, wanted("a", "newest"))
+    assert [(each.head, each.standing) for each in again.candidates] == [("newest", Standing.QUEUED)]
+
+
+def test_a_move_without_an_answer_is_asked_again() -> None:
+    queue = begin(of("a"))
+    queue = step(queue, MergeDone("tip", "tip", (Merged(1, "m1"),)), POLICY, 1.0)
+    moving = step(queue, BatchTested(Result.GREEN), POLICY, 1.0)
+    blocked = step(moving, Hindered("the remote is away", 60.0), POLICY, 1.0)
+    assert blocked.batch == moving.batch and blocked.blocked == "the remote is away"
+    landed = step(unblocked(blocked), TargetMoved(), POLICY, 70.0)
+    assert (landed.candidate(1).standing, landed.candidate(1).commit) == (Standing.LANDED, "m1")
+
+
+@pytest.mark.parametrize("result", [Result.GREEN, Result.RED])
+def test_what_landed_is_joined_with_a_persons_commits(result: Result) -> None:
+    waits = replace(of("a").candidate(1), standing=Standing.LANDED, commit="m1", why="on ralph/landed")
+    queue = rejoined(replace(EMPTY, candidates=(waits,)))
+    queue = step(queue, MergeDone("mine", "both", ()), POLICY, 1.0)
+    assert queue.batch is not None and (queue.batch.doing, queue.batch.commit) == (Doing.TESTING, "both")
+    queue = step(queue, BatchTested(result), POLICY, 1.0)
+    if result is Result.RED:
+        assert queue.batch is None and "on the target itself, at both" in queue.blocked
+        return
+    assert queue.batch is not None and queue.batch.doing is Doing.MOVING
+    queue = step(queue, TargetMoved(), POLICY, 1.0)
+    assert queue.batch is None and queue.candidate(1).why == ""
+    assert not waits_for_checkout(queue)
+
+
+def test_only_what_works_in_one_place_is_tested_together() -> None:
+    queue = admit(admit(of("a"), replace(wanted("b"), inside="svc")), wanted("c"))
+    assert (batch := begin(queue).batch) is not None and batch.ids == (1, 3)
+
+
+def test_what_needs_a_person_at_the_tip_waits() -> None:
+    queue = begin(admit(EMPTY, replace(wanted("a"), is_auto=True)))
+    queue = step(queue, MergeDone("tip", "tip", (), waits={1: "it changes ralph.toml"}), POLICY, 1.0)
+    assert queue.batch is None and queue.candidate(1).standing is Standing.WAITING
+    assert withdrawn(queue, "b") == queue and withdrawn(queue, "a").candidates == ()

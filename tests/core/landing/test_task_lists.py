@@ -47,3 +47,16 @@ def test_a_task_is_ticked_if_either_side_ticked_it(ticks: list[tuple[bool, bool]
     assert merged_list(text([False] * len(ticks)), text(ours), text(theirs)) == text(
         [a or b for a, b in ticks]
     )
+
+
+def test_a_reopened_task_is_not_ticked_again() -> None:
+    base = "- [x] one\n- [ ] two\n"
+    reopened, ticked = "- [ ] one\n- [ ] two\n", "- [x] one\n- [x] two\n"
+    assert (
+        merged_list(base, reopened, ticked) == merged_list(base, ticked, reopened) == "- [ ] one\n- [x] two\n"
+    )
+
+
+def test_of_two_changed_marks_the_further_counts() -> None:
+    assert merged_list("- [ ] one\n", "- [/] one\n", "- [x] one\n") == "- [x] one\n"
+    assert merged_list("- [x] one\n", "- [ ] one\n", "- [/] one\n") == "- [/] one\n"

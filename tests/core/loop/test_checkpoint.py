@@ -19,6 +19,7 @@ def test_a_checkpoint_has_one_of_these_reasons() -> None:
         "iteration_boundary",
         "outage",
         "rate_limit",
+        "resources",
         "stall",
         "timeout",
         "usage_limit",

@@ -4,8 +4,10 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.model import (
     AccountFreed,
     Attempting,
+    Began,
     EndLoop,
     HeldBack,
+    Loop,
     LoopPolicy,
     LoopState,
     PauseAsked,
@@ -14,9 +16,11 @@ from ralphd.core.loop.model import (
     Resting,
     SaveCheckpoint,
 )
+from ralphd.core.loop.pool import pool_view
 from tests.core.loop.scenes import START, TWO, Play, reset_in
 
 WHY = "account work: usage limit (met by web)"
+SLOT = "account work: 1 of 1 slots are in use; next after web"
 PAUSES = LoopPolicy(pause_when_exhausted=True, jitter=0.0)
 
 
@@ -79,6 +83,38 @@ def test_a_loop_that_pauses_does_so_for_a_limit_and_not_for_a_slot() -> None:
     held(play)
     [end] = play.ordered(EndLoop)
     assert (end.code, end.reason, end.resume_at) == (75, "usage_limit", play.now + 500.0)
+
+
+def held_for_a_slot(play: Play) -> None:
+    play.feed(HeldBack(play.now, play.now + 600.0, SLOT, brief=True, for_slot=True))
+
+
+def test_a_wait_for_a_slot_is_not_a_limit() -> None:
+    play = Play("A", policy=PAUSES)
+    held_for_a_slot(play)
+    assert isinstance(play.loop.stage, Resting)
+    assert (play.loop.stage.reason, play.loop.stage.why) == (PauseReason.RESOURCES, SLOT)
+    [saved] = play.ordered(SaveCheckpoint)
+    assert (saved.reason, saved.resume_at, saved.why) == (PauseReason.RESOURCES, None, SLOT)
+    assert play.ordered(ReportAgentOut) == []
+    view = pool_view(play.loop.memory, play.now)
+    assert view is not None and view["agents"][0]["in"]
+
+
+def test_a_limit_of_the_fallback_leaves_the_wait_for_a_slot() -> None:
+    policy = LoopPolicy(agents=TWO.agents, pause_when_exhausted=True, jitter=0.0)
+    play = Play("A", policy=policy)
+    held_for_a_slot(play)
+    held(play, lasts_s=5000.0)
+    assert isinstance(play.loop.stage, Resting) and play.loop.stage.reason is PauseReason.RESOURCES
+
+
+def test_a_loop_that_begins_again_asks_for_its_slot_at_once() -> None:
+    play = Play("A")
+    held_for_a_slot(play)
+    play.loop = Loop(memory=play.loop.memory)
+    play.feed(Began(play.now + 1.0, play.plan))
+    assert isinstance(play.loop.stage, Attempting)
 
 
 def test_a_request_made_meanwhile_ends_the_loop() -> None:

@@ -183,6 +183,17 @@ def test_slots_go_to_the_largest_priority_then_to_the_longest_wait() -> None:
     assert order == ["d.1", "b.1", "c.1"]
 
 
+def test_a_free_slot_of_those_before_is_in_use() -> None:
+    rules = AccountRules(slots=1)
+    clock = quota.ask(OPEN, "a.1", 1.0, rules).clock
+    for by, at in (("b.1", 2.0), ("c.1", 3.0)):
+        clock = quota.ask(clock, by, at, rules).clock
+    full, free = quota.hold_of(clock, "b.1", 9.0, rules), quota.ended(clock, "a.1")
+    assert full is not None and full.why == f"account {clock.account}: 1 of 1 slots are in use"
+    last = quota.hold_of(free, "c.1", 9.0, rules)
+    assert last is not None and last.why == f"{full.why}; next after b"
+
+
 def test_keep_free_stops_work_until_the_windows_reset() -> None:
     clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.91, 100.0, 1000.0),))
     rules = AccountRules(keep_free=0.1)
@@ -192,6 +203,13 @@ def test_keep_free_stops_work_until_the_windows_reset() -> None:
     assert "91 % of the 5-hour limit used" in hold.why
     assert quota.hold_of(clock, "b.1", 1000.0, rules) is None
     assert quota.hold_of(clock, "b.1", 200.0, AccountRules(keep_free=0.05)) is None
+
+
+def test_an_idle_account_has_no_pace() -> None:
+    clock = quota.reported(OPEN, (QuotaWindow("five_hour", 0.2, 0.0, 18000.0),))
+    clock = quota.reported(clock, (QuotaWindow("five_hour", 0.5, 3600.0, 18000.0),))
+    ends_at = {at: quota.view_of(clock, at)["windows"][0]["ends_at"] for at in (3700.0, 9000.0)}
+    assert ends_at[3700.0] is not None and ends_at[9000.0] is None
 
 
 def test_the_pace_says_when_a_window_ends() -> None:

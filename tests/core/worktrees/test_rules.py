@@ -55,21 +55,21 @@ def test_no_two_worktrees_share_ports() -> None:
 
 def test_what_is_nowhere_else_is_named() -> None:
     facts = replace(CLEAN, dirty=("a", "b"), unlanded=2, doing="a rebase waits")
-    assert why_kept(CLEAN, "main") == ()
-    assert why_kept(facts, "main") == (
+    assert why_kept(CLEAN) == ()
+    assert why_kept(facts) == (
         "a rebase waits",
         "not committed: a, b",
-        "2 commits that neither a remote nor main has",
+        "2 commits that no other branch and no remote has",
     )
-    assert why_kept(replace(CLEAN, unlanded=1), "") == ("1 commit that no remote has",)
-    assert why_kept(facts, "main", for_good=True) == ("a rebase waits",)
+    assert why_kept(replace(CLEAN, unlanded=1)) == ("1 commit that no other branch and no remote has",)
+    assert why_kept(facts, for_good=True) == ("a rebase waits",)
 
 
 @given(st.builds(WorktreeFacts, st.booleans(), dirty=st.lists(st.text("ab", min_size=1)).map(tuple),
                  doing=st.sampled_from(["", "a merge"]), unlanded=st.integers(0, 3)))  # fmt: skip
 def test_only_what_has_nothing_of_its_own_may_be_removed(facts: WorktreeFacts) -> None:
     has_work = bool(facts.dirty or facts.doing or facts.unlanded)
-    assert bool(why_kept(facts, "main")) == has_work
+    assert bool(why_kept(facts)) == has_work
 
 
 def test_beyond_the_limit_those_that_may_go_are_named() -> None:

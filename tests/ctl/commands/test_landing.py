@@ -1,5 +1,7 @@
 """``ralphctl queue`` on terminals of two widths: what is open first, each with the command to type next."""
 
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +58,37 @@ def test_a_pipe_gets_one_line_per_branch(daemon: FakeDaemon, ctl: Ctl) -> None:
     lines = ctl("queue", "--all").stdout.splitlines()
     assert len(lines) == 9
     assert lines[4].endswith("it changes .github/workflows/ci.yml: land it yourself; ralphctl land ci")
+
+
+def test_the_repository_of_the_directory_comes_first(daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path / "mine")], check=True)
+    mine = str((tmp_path / "mine" / ".git").resolve())
+    paths = ("/home/me/shop/.git", "/home/me/b/app/.git", mine, "/home/me/a/app/.git")
+    queues = [queue(candidate(1, "api", "queued", 1), repository=path) for path in paths]
+    daemon.on("GET /v1/landing", lambda _: Answer({"queues": queues}))
+
+    def shown(cwd: Path) -> list[str]:
+        lines = ctl("queue", cwd=cwd).stdout.splitlines()
+        return [line.split()[1] for line in lines if line.startswith("main")]
+
+    by_name = ["/home/me/a/app/.git", "/home/me/b/app/.git", mine, "/home/me/shop/.git"]
+    assert shown(tmp_path) == by_name
+    assert shown(tmp_path / "mine") == [mine, *(path for path in by_name if path != mine)]
+
+
+def test_a_landing_that_waits_for_the_checkout_waits(daemon: FakeDaemon, ctl: Ctl) -> None:
+    aside = queue(candidate(1, "api", "landed", 50, why="on ralph/landed: f has changes", commit="abc"))
+    daemon.on("GET /v1/landing", lambda _: Answer({"queues": [aside]}))
+    line = ctl("queue").stdout.splitlines()[1]
+    assert line.split()[1] == "waiting" and line.endswith("f has changes; then there: git merge ralph/landed")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--branch", ""), ("--branch", "-x"), ("--branch", "a b"), ("--undo", "-n", "x"), ("--undo", "-n", "0")],
+)
+def test_wrong_words_are_refused_before_the_request(words: tuple[str, ...], ctl: Ctl) -> None:
+    said = ctl("land", "api", *words)
+    assert (said.returncode, said.stdout) == (2, "")
+    first = said.stderr.splitlines()[0]
+    assert first.startswith("error: ") and ("name of a branch" in first or "number of a landing" in first)

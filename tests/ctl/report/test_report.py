@@ -246,9 +246,9 @@ def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: C
     assert every.returncode == 0
 
 
-def has_landed(held: Path, *candidates: LandingCandidate) -> Path:
+def has_landed(held: Path, *candidates: LandingCandidate, place: str = "shop", blocked: str = "") -> Path:
     """A landing queue of the repository ``shop``, whose tip is the merge of a branch with two commits."""
-    shop = held.parent / "home" / "shop"
+    shop = held.parent / "home" / place
     shop.mkdir(parents=True)
     commit = "git commit --quiet --allow-empty -m "
     merge = f"git init -qb main && {commit} 1 && git switch -qc b && {commit} 2 && {commit} 3"
@@ -259,7 +259,8 @@ def has_landed(held: Path, *candidates: LandingCandidate) -> Path:
     every = tuple(replace(each, commit=tip if each.commit else "") for each in candidates)
     files = LandingFiles.of(held, shop / ".git")
     files.create()
-    files.save(LandingQueue(str(shop / ".git"), str(shop), Target("main"), candidates=every))
+    queue = LandingQueue(str(shop / ".git"), str(shop), Target("main"), candidates=every, blocked=blocked)
+    files.save(queue)
     return files.queue_file
 
 
@@ -294,6 +295,52 @@ def test_one_report_says_what_landed_and_what_waits(held: Path, ctl: Ctl, golden
     file.write_text("torn")
     assert ctl("report").returncode == 0
     assert file.read_text() == "torn" != before.decode()
+
+
+ASIDE = "on ralph/landed: main is checked out with changes in f"
+
+
+def test_only_what_is_on_the_target_counts_as_landed(held: Path, ctl: Ctl) -> None:
+    for name in ("api", "db", "web"):
+        ralph(held, iter(()), name)
+    landed = candidate(1, "api", Standing.LANDED, 3)
+    has_landed(
+        held,
+        replace(landed, copies=(("a", "b"), ("c", "d"), ("e", "f"))),
+        replace(landed, id=2, undoes="abc"),
+        replace(landed, id=3, ralph="web", why=ASIDE),
+        candidate(4, "db", Standing.PUSHED, 1),
+    )
+    shown = " ".join(ctl("report").stdout.split())
+    words = "landed 1 branch on main of shop (3 commits), 1 revert; 1 pushed for a pull request; "
+    assert words + "1 waiting for the checkout: git merge ralph/landed there" in shown
+    waits = "waits for the checkout of main: main is checked out with changes in f; then there: git merge"
+    assert waits in shown
+    assert "ralph/db pushed" in shown and "not yet" not in shown
+
+
+def test_a_blocked_queue_is_what_blocks_the_ralph(held: Path, ctl: Ctl) -> None:
+    ralph(held, iter(()), "api", state="done")
+    red = "the tests fail on the target"
+    has_landed(held, candidate(1, "api", Standing.WAITING, 1), blocked=red)
+    lines = ctl("report", "api").stdout.splitlines()
+    [line] = [each for each in lines if each.startswith("  blocked by")]
+    assert line.endswith(f"its landing queue: {red}")
+
+
+def test_repositories_of_one_name_are_told_apart(held: Path, ctl: Ctl) -> None:
+    ralph(held, iter(()), "api")
+    for place in ("b/app", "a/app", "shop"):
+        has_landed(held, candidate(1, "api", Standing.LANDED, 1), place=place)
+    titles = [line for line in ctl("report").stdout.splitlines() if line.startswith("Landing on")]
+    assert [title.split()[4] for title in titles] == ["a/app", "b/app", "shop"]
+
+
+def test_without_a_daemon_status_shows_the_landing(held: Path, ctl: Ctl) -> None:
+    ralph(held, iter(()), "api", state="done")
+    has_landed(held, candidate(1, "api", Standing.WAITING, 1, "it changes ralph.toml"))
+    said = ctl("status", "api")
+    assert "waits for you to land on main: it changes ralph.toml" in said.stdout, said
 
 
 def test_all_means_all_in_the_directory_of_one_too(held: Path, ctl: Ctl) -> None:

@@ -65,5 +65,20 @@ def test_check_raises_all_faults(place: Place, golden: Golden) -> None:
     golden(str(told.value))
 
 
+def test_check_finds_an_account_that_is_not_defined(place: Place) -> None:
+    place.user('[accounts.work]\nagent = "codex"\n')
+    place.project('[agents]\nprimary = "claude@nope"\nfallback = ["claude@work", "codex@work"]\n')
+    with pytest.raises(ConfigFaults) as told:
+        config_show.check(place.directory, {"HOME": str(place.home)})
+    first, second = told.value.why.splitlines()
+    assert first.startswith(
+        "ralph.toml:2: agents.primary: 'claude@nope': the account 'nope' is not defined; "
+    )
+    assert first.endswith("[accounts.nope]")
+    assert second.startswith(
+        "ralph.toml:3: agents.fallback: 'claude@work': the account work belongs to codex"
+    )
+
+
 def test_schema_is_json() -> None:
     assert json.loads(config_show.schema())["title"] == "ralph.toml"

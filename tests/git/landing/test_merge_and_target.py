@@ -5,6 +5,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,9 +24,15 @@ from ralphd.core.loop.inbox import Inbox
 from ralphd.core.worktrees.rules import Worktree
 from ralphd.git.landing.follow import planned
 from ralphd.git.landing.merge import Tip, ToMerge, changed_paths, merge_batch
-from ralphd.git.landing.target import NETWORK_RETRY_S, REJECTED_RETRY_S, TargetBranch, find_target
+from ralphd.git.landing.target import (
+    NETWORK_RETRY_S,
+    REJECTED_RETRY_S,
+    Follow,
+    TargetBranch,
+    find_target,
+)
 from ralphd.git.landing.tree import is_ours, prepare
-from ralphd.git.runner import GitRunner, NotDone
+from ralphd.git.runner import GitRunner, NotDone, WasKilled
 
 
 class Place:
@@ -151,6 +158,79 @@ def test_a_branch_opens_no_task_that_is_done_on_the_target(place: Place) -> None
     assert place("show", f"{commit}:TASKS.md") == "- [x] one\n- [x] two"
 
 
+def test_a_task_that_was_reopened_on_the_target_stays_open(place: Place) -> None:
+    done = place.commit("one is done", TASKS="- [x] one\n- [ ] two\n")
+    b = place.branch("b", TASKS="- [x] one\n- [x] two\n")
+    place.commit("one is not done", TASKS="- [ ] one\n- [ ] two\n")
+    assert place("merge-base", "main", b.head) == done
+    assert place("show", f"{merged(place, b)}:TASKS.md") == "- [ ] one\n- [x] two"
+
+
+def test_an_undo_leaves_the_ticks_of_later_landings(place: Place) -> None:
+    first = merged(place, place.branch("a", TASKS="- [x] one\n- [ ] two\n", a="a\n"))
+    place("merge", "-q", "--ff-only", first)
+    place.commit("later", TASKS="- [x] one\n- [x] two\n")
+    undone = merged(place, ToMerge(9, "a", first, (first,)))
+    assert place("show", f"{undone}:TASKS.md") == "- [ ] one\n- [x] two"
+    assert place("ls-tree", "--name-only", undone).split() == ["TASKS.md", "shared"]
+    later = place.commit("in the way", a="b\n")
+    done = merge_batch(place.git, Tip(later), [ToMerge(9, "a", first, (first,))], own_list="auto")
+    assert done.conflicts == {9: f"conflict of {first[:7]} with later changes in a"}
+
+
+def without_author(place: Place, commit: str) -> str:
+    """The commit with an empty author's name, which git itself refuses to make."""
+    raw = place("cat-file", "commit", commit).replace("author A <", "author  <") + "\n"
+    words = ("git", "hash-object", "-t", "commit", "-w", "--literally", "--stdin")
+    done = subprocess.run(words, cwd=place.path, input=raw, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_an_odd_commit_is_the_conflict_of_its_branch_alone(place: Place) -> None:
+    odd, good = place.branch("odd", odd="1\n"), place.branch("good", good="1\n")
+    place.commit("main moves", m="1\n")
+    head = without_author(place, odd.head)
+    done = rebasing(place, replace(odd, head=head), good)
+    assert [each.id for each in done.merged] == [good.id]
+    assert done.conflicts == {odd.id: f"git cannot copy the commit: git log -1 --format=fuller {head[:7]}"}
+
+
+def test_a_repository_that_cannot_be_written_blames_no_branch(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = place.branch("a", a="a\n")
+
+    def full(*_: object, **__: object) -> str:
+        raise NotDone("the disk is full")
+
+    monkeypatch.setattr(GitRunner, "commit_tree", full)
+    with pytest.raises(NotDone, match="the disk is full"):
+        merge_batch(place.git, place.tip(), [a], own_list="auto")
+
+
+def test_a_batch_that_takes_long_is_tested_in_parts(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = place.branch("a", a="a\n"), place.branch("b", b="b\n")
+    monkeypatch.setattr("ralphd.git.landing.merge.BATCH_S", -1.0)
+    done = merge_batch(place.git, place.tip(), [a, b], own_list="auto")
+    assert ([each.id for each in done.merged], done.conflicts, done.present) == ([a.id], {}, ())
+
+
+def test_a_slow_branch_holds_up_no_other(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b = place.branch("a", a="a\n"), place.branch("b", b="b\n")
+    run = GitRunner.run
+
+    def slow(git: GitRunner, *words: str, **options: Any) -> tuple[int, bytes]:
+        if words[0] == "merge-tree" and a.head in words:
+            raise WasKilled("git merge-tree did not end in time")
+        return run(git, *words, **options)
+
+    monkeypatch.setattr(GitRunner, "run", slow)
+    done = merge_batch(place.git, place.tip(), [a, b], own_list="auto")
+    assert ([each.id for each in done.merged], done.conflicts) == ([b.id], {})
+    with pytest.raises(WasKilled):
+        merge_batch(place.git, place.tip(), [a], own_list="auto")
+
+
 def test_a_conflict_with_what_landed_since_is_told_apart(place: Place) -> None:
     a = place.branch("a", shared="a\n")
     for name, after in (("b", a.head), ("c", "main")):
@@ -219,7 +299,7 @@ def test_a_dirty_checkout_is_not_touched(place: Place) -> None:
     assert "not committed" in moved.note
     assert (place("rev-parse", "main"), place("rev-parse", "ralph/landed")) == (before, commit)
     assert (place.path / "shared").read_text() == "my work\n"
-    assert place.target.follow(place.git) is False
+    assert place.target.follow(place.git) is Follow.WAITS
 
     second = merged(place, _branch_beside(place))
     assert isinstance(place.target.advance(place.git, place.tip(), second), TargetMoved)
@@ -229,7 +309,7 @@ def test_a_dirty_checkout_is_not_touched(place: Place) -> None:
     assert place.target.signature(place.path / ".git") == before_seen
     place("restore", "shared")
     assert place.target.signature(place.path / ".git") != before_seen
-    assert place.target.follow(place.git) is True
+    assert place.target.follow(place.git) is Follow.DONE
     assert place("rev-parse", "main") == second
     assert place("branch", "--list", "ralph/landed") == ""
     assert (place.path / "a").exists()
@@ -502,6 +582,22 @@ def test_what_others_may_have_is_merged_not_rebased(place: Place, has: str) -> N
     assert not done.merged[0].copies
     assert place("log", "-1", "--format=%s", done.merged[0].commit) == "Merge branch 'a'"
     assert old in place("rev-list", done.merged[0].commit)
+
+
+def test_copies_that_were_undone_do_not_land_with_another_branch(place: Place) -> None:
+    a = place.branch("a", bad="1\n")
+    place("switch", "-q", "-c", "b", a.head)
+    b = ToMerge(7, "b", place.commit("b", b="1\n"))
+    place("switch", "-q", "main")
+    place.commit("main moves", m="1\n")
+    landed = rebasing(place, a).merged[0]
+    place("merge", "-q", "--ff-only", landed.commit)
+    undone = merged(place, ToMerge(9, "a", landed.commit, (landed.commit,)))
+    place("merge", "-q", "--ff-only", undone)
+    known = ((a.head, landed.commit),)  # of any branch
+    again = rebasing(place, replace(b, copied=known)).merged[0]
+    assert len(again.copies) == 1
+    assert place("ls-tree", "--name-only", again.commit).split() == ["TASKS.md", "b", "m", "shared"]
 
 
 def test_a_rebase_that_conflicts_names_its_files(place: Place) -> None:

@@ -14,6 +14,7 @@ from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut
 from ralphd.git.repair import RepairMode, repair
 from ralphd.git.rewrite import move_branch
+from ralphd.git.rewrite.move_branch import Move
 from ralphd.git.rewrite.revert import restore, revert, reverted, undo
 from ralphd.git.rewrite.stash import put_back, set_aside
 from ralphd.git.runner import GitRunner
@@ -215,6 +216,22 @@ def test_a_commit_while_files_are_taken_back_has_its_files(
     movement(revert(tree.path, commits, head=commits[0], label=LABEL))
     assert tree.git("status", "--porcelain").splitlines() == [" M kept", "?? untracked"]
     assert tree.git("log", "-1", "--format=%s").strip() == "what the index has now"
+    expect_no_remains(tree)
+
+
+def test_an_edit_just_before_the_files_are_moved_stays(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commits, read_tree = bad(tree), move_branch._read_tree
+
+    def beaten(git: GitRunner, to: Move) -> None:
+        (tree.path / "a").write_text("bad\nmy work\n")
+        read_tree(git, to)
+
+    monkeypatch.setattr(move_branch, "_read_tree", beaten)
+    refusal(revert(tree.path, commits, head=commits[0], label=LABEL))
+    assert (tree.path / "a").read_text() == "bad\nmy work\n"
+    assert head(tree) == commits[0] and tree.git("diff", "--cached", "--name-only").split() == ["kept"]
     expect_no_remains(tree)
 
 

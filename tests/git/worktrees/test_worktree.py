@@ -1,14 +1,16 @@
 """Worktrees by git: made, made again, examined, saved, removed (W1 to W5)."""
 
 import os
+import shlex
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ralphd.core.worktrees.rules import Worktree, why_kept
-from ralphd.errors import RalphdError
+from ralphd.errors import RalphdError, UsageError
 from ralphd.git.runner import NotDone
 from ralphd.git.worktrees import include
 from ralphd.git.worktrees import worktree as worktrees
@@ -36,6 +38,10 @@ def made(main: WorkTree, name: str = "fix") -> tuple[Worktree, WorkTree]:
     tree = tree_of(main, name)
     worktrees.make(tree)
     return replace(tree, stage="ready"), WorkTree(Path(tree.path))
+
+
+def remove(tree: Worktree, **kept: Any) -> None:
+    worktrees.remove(tree, worktrees.facts_of(tree), **kept)
 
 
 def test_a_source_in_a_subdirectory_and_a_worktree(main: WorkTree) -> None:
@@ -97,14 +103,14 @@ def test_a_worktree_outlives_the_one_it_was_made_from(main: WorkTree) -> None:
     path = outer.path.with_name("second")
     second = replace(first, name="second", path=str(path), source=str(source.top), branch="ralph/second")
     worktrees.make(replace(second, stage="making"))
-    worktrees.remove(first)
+    remove(first)
     shutil.rmtree(path)
 
     assert not worktrees.facts_of(second).is_there
     worktrees.make(second)
     assert (path / "folder/file").exists()
     worktrees.unlock(second)
-    worktrees.remove(second)
+    remove(second)
 
     assert not path.exists() and "ralph/second" not in main.git("branch")
 
@@ -118,7 +124,7 @@ def test_a_bare_repository_has_worktrees_where_it_has_a_work_tree(main: WorkTree
     main.git("-C", str(bare), "worktree", "add", "-q", str(tmp_path / "linked"), "main")
     tree, inner = made(WorkTree(tmp_path / "linked"))
     assert worktrees.source_of(inner.path, None).name == "bare"
-    worktrees.remove(tree)
+    remove(tree)
     assert not inner.path.exists()
 
 
@@ -141,7 +147,7 @@ def test_something_in_the_way_stays(main: WorkTree) -> None:
 
 def test_facts_count_what_is_nowhere_else(main: WorkTree) -> None:
     tree, inner = made(main)
-    assert not why_kept(worktrees.facts_of(tree), "main")
+    assert not why_kept(worktrees.facts_of(tree))
     inner.commit("work")
     main.commit("other")
     (inner.path / "new").touch()
@@ -158,11 +164,22 @@ def test_facts_count_what_is_nowhere_else(main: WorkTree) -> None:
     assert worktrees.facts_of(tree).unlanded == 0
 
 
+def test_what_another_branch_has_is_not_only_here(main: WorkTree) -> None:
+    main.git("switch", "-q", "-c", "feature")
+    tree, inner = made(main)
+    inner.commit("work")
+    assert tree.target == "feature" and worktrees.facts_of(tree).unlanded == 1
+    main.git("branch", "-f", "main", "ralph/fix")  # it landed
+    assert worktrees.facts_of(tree).unlanded == 0
+    assert worktrees.facts_of(tree).ahead == 1
+
+
 def test_removal_refuses_what_git_refuses_and_locks_again(main: WorkTree) -> None:
     tree, inner = made(main)
+    judged = worktrees.facts_of(tree)
     (inner.path / "new").touch()
-    with pytest.raises(NotDone):
-        worktrees.remove(tree)
+    with pytest.raises(NotDone, match="not committed: new"):
+        worktrees.remove(tree, judged)
     assert (inner.path / "new").exists()
     assert "locked ralphd: fix" in main.git("worktree", "list", "--porcelain")
 
@@ -173,21 +190,182 @@ def test_what_changes_after_it_was_saved_is_not_removed(main: WorkTree, tmp_path
     ref = worktrees.keep(tree, tmp_path)
     (inner.path / "new").write_text("changed since")
     with pytest.raises(NotDone, match="changed since they were saved"):
-        worktrees.remove(tree, kept_as=ref, scratch=tmp_path)
+        remove(tree, kept_as=ref, scratch=tmp_path)
     assert (inner.path / "new").read_text() == "changed since"
 
     second = worktrees.keep(tree, tmp_path)
-    worktrees.remove(tree, kept_as=second, scratch=tmp_path)
+    remove(tree, kept_as=second, scratch=tmp_path)
 
     assert second == f"{ref}-2"
     assert main.git("show", f"{second}:new") == "changed since"
     assert not inner.path.exists() and "ralph/fix" not in main.git("branch")
 
 
+@pytest.mark.parametrize("folder", ["lib", "folder"])
+def test_a_repository_within_is_neither_saved_nor_removed(
+    main: WorkTree, tmp_path: Path, folder: str
+) -> None:
+    tree, inner = made(main)
+    (inner.path / folder).mkdir(exist_ok=True)
+    inner.git("init", "-q", folder)
+    lib = WorkTree(inner.path / folder)
+    lib.git("commit", "-q", "--allow-empty", "-m", "its own")
+
+    with pytest.raises(NotDone, match=f"{folder} is a repository of its own"):
+        worktrees.keep(tree, tmp_path)
+    with pytest.raises(NotDone, match=f"{folder} is a repository of its own"):
+        remove(tree)
+    with pytest.raises(NotDone, match=f"{folder} is a repository of its own"):
+        remove(tree, kept_as="main", scratch=tmp_path)
+
+    assert "its own" in lib.git("log")
+    assert "refs/ralph/trees" not in main.git("for-each-ref")
+
+
+def test_a_repository_that_git_ignores_goes_with_the_worktree(main: WorkTree, tmp_path: Path) -> None:
+    main.git("commit", "-q", "--allow-empty", "-m", "second")
+    (main.path / ".git/info/exclude").write_text("built/\n")
+    tree, inner = made(main)
+    inner.git("init", "-q", "built/lib")
+    remove(tree, kept_as=worktrees.keep(tree, tmp_path), scratch=tmp_path)
+    assert not inner.path.exists()
+
+
+def test_files_of_a_submodule_without_its_git_are_not_lost(main: WorkTree, tmp_path: Path) -> None:
+    tree, inner = made(main)
+    (inner.path / "lib").mkdir()
+    inner.git("update-index", "--add", "--cacheinfo", f"160000,{tree.start},lib")
+    inner.git("commit", "-q", "-m", "a link")
+    (inner.path / "lib/file").write_text("work")
+    with pytest.raises(NotDone, match="lib is a repository of its own"):
+        worktrees.keep(tree, tmp_path)
+    with pytest.raises(NotDone, match="lib is a repository of its own"):
+        remove(tree)
+    assert (inner.path / "lib/file").exists()
+
+
+@pytest.mark.parametrize("flag", ["--skip-worktree", "--assume-unchanged"])
+def test_no_flag_of_the_index_hides_work(main: WorkTree, tmp_path: Path, flag: str) -> None:
+    tree, inner = made(main)
+    judged = worktrees.facts_of(tree)
+    inner.git("update-index", flag, "folder/file")
+    assert worktrees.facts_of(tree).dirty == ()
+    (inner.path / "folder/file").write_text("work!")
+
+    assert worktrees.facts_of(tree).dirty == ("folder/file",)
+    with pytest.raises(NotDone, match="not committed: folder/file"):
+        worktrees.remove(tree, judged)
+    assert (inner.path / "folder/file").read_text() == "work!"
+    ref = worktrees.keep(tree, tmp_path)
+    assert main.git("show", f"{ref}:folder/file") == "work!"
+    remove(tree, kept_as=ref, scratch=tmp_path)
+    assert not inner.path.exists()
+
+
+def test_what_a_sparse_checkout_leaves_out_is_not_work(main: WorkTree, tmp_path: Path) -> None:
+    tree, inner = made(main)
+    inner.git("sparse-checkout", "set", "--no-cone", "nothing")
+    assert not (inner.path / "folder").exists()
+    assert worktrees.facts_of(tree).dirty == ()
+    (inner.path / "new").write_text("work")
+    ref = worktrees.keep(tree, tmp_path)
+    assert main.git("show", f"{ref}:folder/file", f"{ref}:new") == "firstwork"
+
+
+@pytest.mark.parametrize("is_detached", [False, True])
+def test_commits_made_since_it_was_judged_stay(main: WorkTree, is_detached: bool) -> None:
+    tree, inner = made(main)
+    if is_detached:
+        inner.git("switch", "-q", "--detach")
+    judged = worktrees.facts_of(tree)
+    inner.commit("late")
+    with pytest.raises(NotDone, match="commits were made in it meanwhile"):
+        worktrees.remove(tree, judged)
+    assert (inner.path / "late").exists()
+    assert "locked ralphd: fix" in main.git("worktree", "list", "--porcelain")
+
+
+def test_a_branch_that_moves_during_the_removal_stays(
+    main: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree, _ = made(main)
+    main.git("switch", "-q", "--detach")
+    main.commit("late")
+
+    def moved(name: str) -> None:
+        if name == "worktree.removed":
+            main.git("update-ref", "refs/heads/ralph/fix", "HEAD")
+
+    monkeypatch.setattr(worktrees, "reach", moved)
+    with pytest.raises(NotDone):
+        remove(tree)
+    assert "late" in main.git("log", "ralph/fix")
+    assert worktrees.facts_of(tree).unlanded == 1
+
+
+def test_detached_commits_of_a_deleted_worktree_count(main: WorkTree) -> None:
+    tree, inner = made(main)
+    inner.git("switch", "-q", "--detach")
+    inner.commit("work")
+    shutil.rmtree(inner.path)
+    assert worktrees.facts_of(tree).unlanded == 1
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_worktree_behind_a_link_is_removed_whole(main: WorkTree, tmp_path: Path, is_later: bool) -> None:
+    (main.path / ".worktreeinclude").write_text(".env\n")
+    (main.path / ".git/info/exclude").write_text(".env\n")
+    main.git("add", ".worktreeinclude")
+    main.git("commit", "-q", "-m", "files")
+    (main.path / ".env").touch()
+    if not is_later:
+        (tmp_path / "big").mkdir()
+        (tmp_path / "trees").symlink_to("big")
+    tree, inner = made(main)
+    if is_later:
+        (tmp_path / "trees").rename(tmp_path / "big")
+        (tmp_path / "trees").symlink_to("big")
+
+    worktrees.make(tree)
+    assert include.include(Path(tree.source), Path(tree.path)) == ([".env"], [])
+    remove(tree)
+
+    assert not (tmp_path / "big/fix").exists() and not inner.path.exists()
+    assert "ralph/fix" not in main.git("branch") and main.git("worktree", "list").count("\n") == 1
+
+
+def test_a_worktree_that_git_does_not_know_stays(main: WorkTree) -> None:
+    tree, inner = made(main)
+    away = inner.path.with_name("away")
+    inner.path.rename(away)
+    main.git("worktree", "unlock", tree.path)
+    main.git("worktree", "repair", str(away))
+    shutil.copytree(away, inner.path)
+    with pytest.raises(NotDone, match="git does not know"):
+        remove(tree)
+    assert inner.path.exists() and "ralph/fix" in main.git("branch")
+
+
+@pytest.mark.parametrize("branch", ["ralph/landed", "ralph/landed/x"])
+def test_the_branch_of_the_landing_queue_is_reserved(main: WorkTree, branch: str) -> None:
+    source = worktrees.source_of(main.path, None)
+    with pytest.raises(UsageError, match="landing queue's"):
+        worktrees.has_branch(source, branch, None, main.path.parent / "x")
+
+
+def test_the_advice_for_submodules_makes_a_clone_with_them(main: WorkTree) -> None:
+    (main.path / ".gitmodules").touch()
+    main.commit("modules")
+    with pytest.raises(UsageError, match="has submodules") as refused:
+        worktrees.source_of(main.path, None)
+    assert refused.value.mend == f"git clone --recurse-submodules {main.path} {main.path}-2"
+    main.git(*shlex.split(refused.value.mend)[1:])
+
+
 def test_a_branch_that_was_there_before_stays(main: WorkTree) -> None:
     main.git("branch", "ralph/fix")
     tree, _ = made(main)
-    worktrees.remove(replace(tree, has_branch=True))
+    remove(replace(tree, has_branch=True))
     assert "ralph/fix" in main.git("branch")
 
 
