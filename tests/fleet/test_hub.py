@@ -156,11 +156,7 @@ def test_systemd_takes_the_unit(tmp_path: Path, name: str) -> None:
     (tmp_path / "run").mkdir(mode=0o700)
     unit = tmp_path / "ralph-hub-1.service"
     shutil.copy(tmp_path / name / "ralph-hub-1.service", unit)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "XDG_RUNTIME_DIR": str(tmp_path / "run"),
-    }
+    home = {"HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
     run = subprocess.run(
         ["systemd-analyze", "--user", "verify", "--man=no", str(unit)],
         env={"PATH": os.environ["PATH"], **home}, capture_output=True, text=True, timeout=60,
