@@ -8,7 +8,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +78,7 @@ class HubRecord:
         if self.port <= 0:
             return ()
         names = self.addresses[: 1 if self.servers == 1 else None]
-        return tuple(f"tls://{f'[{name}]' if ':' in name else name}:{self.port}" for name in names)
+        return tuple(f"tls://{_bracketed(name)}:{self.port}" for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +87,14 @@ class HubFiles:
 
     made: tuple[str, ...]
     there: tuple[str, ...]
-    next: tuple[str, ...] = field(default=())
+    next: tuple[str, ...]
 
 
 _RECORD: Final = Codec[HubRecord](HubRecord, moments=("expires_at",), most_chars=300)
+
+
+def _bracketed(name: str) -> str:
+    return f"[{name}]" if ":" in name else name
 
 
 def is_host_name(text: str) -> bool:
@@ -221,8 +226,8 @@ def init_hub(
         _make_certificates(directory, record, now=now)
         files.write_whole(directory / "hosts.conf", hosts_conf(record))
         for number in range(1, record.servers + 1):
-            _make(directory / conf_name(number), lambda n=number: server_conf(directory, record, n))  # type: ignore[misc]  # bound now
-            _make(directory / f"ralph-hub-{number}.service", lambda n=number: unit(directory, program, n))  # type: ignore[misc]  # bound now
+            _make(directory / conf_name(number), partial(server_conf, directory, record, number))
+            _make(directory / f"ralph-hub-{number}.service", partial(unit, directory, program, number))
         names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name[0] != ".")
     made = tuple(each for each in names if each not in before)
     return HubFiles(made, tuple(each for each in names if each in before), _next(directory, record))
@@ -246,20 +251,19 @@ def _check(addresses: Sequence[str], name: str, servers: int) -> None:
 def _make_certificates(directory: Path, record: HubRecord, *, now: Moment) -> None:
     ca, ca_key = directory / "ca.pem", directory / "ca-key.pem"
     if ca.exists() and not ca_key.exists() and not (directory / "server.pem").exists():
-        raise UnusableState(
-            f"{ca_key} is missing: this CA cannot sign", mend=f"restore {ca_key} from a backup"
-        )
+        mend = f"restore {ca_key} from a backup"
+        raise UnusableState(f"{ca_key} is missing: this CA cannot sign", mend=mend)
     if not ca.exists():
         _make(ca_key, keys.private_key)
         _make(ca, lambda: keys.authority(pem(ca_key), f"ralphd fleet {record.admin.name}", now=now))
     _make(directory / "server-key.pem", keys.private_key)
     names = dict.fromkeys((*record.addresses, "localhost", "127.0.0.1"))
-    _make(
-        directory / "server.pem",
-        lambda: keys.server_certificate(
-            pem(directory / "server-key.pem"), [*names], ca=pem(ca), ca_key=pem(ca_key), now=now
-        ),
-    )
+
+    def certificate() -> bytes:
+        own = pem(directory / "server-key.pem")
+        return keys.server_certificate(own, [*names], ca=pem(ca), ca_key=pem(ca_key), now=now)
+
+    _make(directory / "server.pem", certificate)
 
 
 def pem(path: Path) -> bytes:
@@ -298,7 +302,7 @@ def server_conf(directory: Path, record: HubRecord, number: int) -> bytes:
         where = f"{record.listen}:{record.websocket_port}"
         lines.append(f"websocket: {{ listen: {_quoted(where)}, tls: {{ {tls} }} }}")
     if record.servers > 1:
-        routes = ", ".join(_quoted(f"tls://{name}:{ROUTE_PORT}") for name in record.addresses)
+        routes = ", ".join(_quoted(f"tls://{_bracketed(name)}:{ROUTE_PORT}") for name in record.addresses)
         lines += [
             f"cluster: {{ name: ralph-hub, listen: {_quoted(f'{record.listen}:{ROUTE_PORT}')},",
             "  no_advertise: true,",

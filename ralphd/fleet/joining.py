@@ -73,10 +73,6 @@ class Joined:
     v: int = _VERSION
 
 
-class JoinRefused(Exception):
-    """Why a host may not join, for the host and for the person at the hub."""
-
-
 Decide = Callable[[JoinRequest], Awaitable[bool]]
 _TOKEN: Final = Codec[JoinToken](JoinToken)
 _REQUEST: Final = Codec[JoinRequest](JoinRequest)
@@ -119,9 +115,8 @@ def read_token(text: str, *, now: Moment) -> JoinToken:
     if match is None or len(match[0]) > MOST_TOKEN_CHARS:
         raise UsageError("this is not a token of a fleet, or a part of one", mend=again)
     if int(match[1]) != _VERSION:
-        raise UsageError(
-            f"the token is of version {match[1]}; this ralphd knows {_VERSION}", mend="upgrade ralphd"
-        )
+        what = f"the token is of version {match[1]}; this ralphd knows {_VERSION}"
+        raise UsageError(what, mend="upgrade ralphd")
     try:
         token = _TOKEN.load(json.loads(base64.urlsafe_b64decode(match[2] + "=" * (-len(match[2]) % 4))))
         keys.public_key(token.code)
@@ -186,7 +181,7 @@ async def _answer(
         invitation = _admitted(hub.read_record(directory), request, clock())
         code = invitation.key
         if not await decide(request):
-            raise JoinRefused("the person at the hub refused it")
+            raise RalphdError("the person at the hub refused it")
         member = HubMember(request.name, request.key, invitation.controls)
 
         def edit(before: HubRecord) -> HubRecord:
@@ -197,7 +192,7 @@ async def _answer(
             return replace(before, hosts=(*hosts, member), invitations=tuple(used))
 
         await hub_server.apply(directory, edit)
-    except (JoinRefused, RalphdError) as fault:
+    except RalphdError as fault:
         return Joined(refused=one_line(str(fault), 300)), code
     record = hub.read_record(directory)
     ca = hub.pem(directory / "ca.pem").decode("ascii")
@@ -210,29 +205,29 @@ def _read_request(data: bytes) -> JoinRequest:
             raise ValueError("too long")
         request = _REQUEST.load(json.loads(data))
     except (ValueError, RecursionError) as error:
-        raise JoinRefused("the request cannot be read: the versions of ralphd may differ") from error
+        raise RalphdError("the request cannot be read: the versions of ralphd may differ") from error
     if not hub.is_host_name(request.name) or not keys.is_public_key(request.key):
-        raise JoinRefused("the request has no valid name or key")
+        raise RalphdError("the request has no valid name or key")
     return replace(request, address=one_line(request.address, 200), version=one_line(request.version, 40))
 
 
 def _admitted(record: HubRecord, request: JoinRequest, now: Moment) -> Invitation:
-    """Return the invitation of a request. Raises JoinRefused."""
+    """Return the invitation of a request. Raises RalphdError."""
     try:
         code = keys.public_key(request.code)
     except ValueError:
         code = ""
     invitation = next((each for each in record.invitations if each.key == code), None)
     if invitation is None or invitation.is_used:
-        raise JoinRefused("the token is unknown here, or was used before")
+        raise RalphdError("the token is unknown here, or was used before")
     if invitation.expires_at <= now:
-        raise JoinRefused("the token has expired")
+        raise RalphdError("the token has expired")
     if request.key in [record.admin.key, *(each.key for each in record.invitations)]:
-        raise JoinRefused("this key belongs to the hub")
+        raise RalphdError("this key belongs to the hub")
     for each in (record.admin, *record.hosts):
         if (each.name == request.name) != (each.key == request.key):
             taken = f"the name {each.name} belongs to another host" if each.name == request.name else ""
-            raise JoinRefused(taken or f"this host has joined as {each.name}")
+            raise RalphdError(taken or f"this host has joined as {each.name}")
     return invitation
 
 
@@ -255,15 +250,9 @@ async def forget_host(directory: Path, name: str) -> bool:
 
 
 async def join(
-    text: str,
-    *,
-    directory: Path,
-    name: str,
-    address: str,
-    version: str,
-    now: Moment,
+    text: str, *, directory: Path, name: str, address: str, version: str, now: Moment,
     limit_s: float = TOKEN_S,
-) -> Joined:
+) -> Joined:  # fmt: skip
     """Ask to join, and wait for the person at the hub. Key and CA are in ``directory``.
 
     Raises UsageError for the token, NameTaken or RalphdError where the hub refuses, HubUnreachable. A key
@@ -276,9 +265,8 @@ async def join(
         raise UsageError(f"not the name of a host: {one_line(name, 100)}", mend="--name HOST, in lower case")
     files.make_private_directory(directory)
     key = keys.make_seed(directory / "host.seed")
-    request = json.dumps(
-        _REQUEST.dump(JoinRequest(token.code, HostName(name), key, address, version))
-    ).encode()
+    asking = JoinRequest(token.code, HostName(name), key, address, version)
+    request = json.dumps(_REQUEST.dump(asking)).encode()
     server, ca = await _first_that_answers(token)
     inbox = hub.inbox_of(keys.public_key(token.code))
     try:
@@ -296,10 +284,8 @@ async def join(
         raise HubUnreachable(f"{server}: {one_line(str(error) or type(error).__name__, 200)}") from error
     if joined.refused:
         kind = NameTaken if "belongs to another host" in joined.refused else RalphdError
-        raise kind(
-            "the hub refused this host", why=one_line(joined.refused, 300), mend="ralphctl fleet token"
-        )
-    return _keep(directory, replace(joined, ca=ca), HostName(name), token)
+        raise kind("the hub refused this host", why=one_line(joined.refused, 300))
+    return _keep(directory, replace(joined, ca=ca, host=HostName(name)), server)
 
 
 async def _first_that_answers(token: JoinToken) -> tuple[str, str]:
@@ -313,11 +299,12 @@ async def _first_that_answers(token: JoinToken) -> tuple[str, str]:
     raise HubUnreachable("; ".join(faults))
 
 
-def _keep(directory: Path, joined: Joined, name: HostName, token: JoinToken) -> Joined:
-    servers = tuple(joined.servers[:MOST_ADDRESSES])
-    for each in servers:
+def _keep(directory: Path, joined: Joined, server: str) -> Joined:
+    for each in joined.servers:
         keys.host_and_port(each)
-    kept = replace(joined, host=name, servers=(*dict.fromkeys((*token.addresses, *servers)),))
+    # nats-py refuses a mixture of schemes.
+    same = [each for each in joined.servers[:MOST_ADDRESSES] if each[:4] == server[:4]]
+    kept = replace(joined, servers=(*dict.fromkeys((server, *same)),))
     files.write_whole(directory / "ca.pem", kept.ca.encode("ascii"))
     files.write_whole(directory / "fleet.json", files.as_json(_JOINED.dump(kept)))
     return kept
