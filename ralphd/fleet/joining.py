@@ -152,7 +152,7 @@ async def answer_joins(
             subscription = await client.subscribe(
                 hub.JOIN_SUBJECT, queue="admin", pending_msgs_limit=_MOST_PENDING
             )
-            await client.flush()
+            await keys.settled(client)
             while len(joined) < most:
                 message = await subscription.next_msg(timeout=None)
                 if not message.reply.startswith(hub.inbox_of("U")):
@@ -160,7 +160,7 @@ async def answer_joins(
                 answer, code = await _answer(directory, message, decide, clock)
                 await message.respond(json.dumps(_JOINED.dump(answer)).encode())
                 # The reply leaves before its reader's connection is closed by the reload.
-                await keys.bounded(client.flush(), keys.CONNECT_S)
+                await keys.settled(client)
                 if code:
                     await hub_server.apply(directory, partial(_without, code=code, now=clock()))
                 joined += [answer.host] if not answer.refused else []

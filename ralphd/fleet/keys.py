@@ -39,6 +39,8 @@ CONNECT_S: Final = 10.0
 MOST_FAULTS: Final = 20
 _CLOSE_S: Final = 1.0
 _LOOK_S: Final = 0.1
+_TRIES: Final = 3
+_UNKNOWN_KEY: Final = "the hub does not know this key"
 _BACKDATED: Final = timedelta(days=1)
 """Clocks are wrong by hours."""
 _SEED_BYTES: Final = 128
@@ -269,24 +271,43 @@ async def connected(
 
     for each in servers:
         host_and_port(each)
-    client = Client()
-    try:
+    for tries_left in reversed(range(_TRIES)):
+        client = Client()
         try:
-            await bounded(
-                client.connect(
-                    list(servers), error_cb=note, nkeys_seed_str=seed, inbox_prefix=inbox, tls=client_tls(ca),
-                    tls_hostname=tls_name or None, tls_handshake_first=servers[0].startswith("tls:"),
-                    allow_reconnect=False, max_reconnect_attempts=1, reconnect_time_wait=0, connect_timeout=5,
-                ),
-                limit_s,
-            )  # fmt: skip
-        except (OSError, TimeoutError, Error, ValueError) as error:
-            why = seen[-1] if seen else _why(error)
-            raise HubUnreachable(f"{', '.join(servers)}: {why}") from error
-        yield client
+            try:
+                await bounded(
+                    client.connect(
+                        list(servers), error_cb=note, nkeys_seed_str=seed, inbox_prefix=inbox,
+                        tls=client_tls(ca), tls_hostname=tls_name or None, connect_timeout=5,
+                        tls_handshake_first=servers[0].startswith("tls:"), allow_reconnect=False,
+                        max_reconnect_attempts=1, reconnect_time_wait=0,
+                    ),
+                    limit_s,
+                )  # fmt: skip
+            except (OSError, TimeoutError, Error, ValueError) as error:
+                why = _why(error) if isinstance(error, TimeoutError) or not seen else seen[-1]
+                if tries_left and (
+                    isinstance(error, ConnectionResetError | BrokenPipeError) or why == _UNKNOWN_KEY
+                ):
+                    await asyncio.sleep(_LOOK_S)  # nats-server ends what connects while it reloads
+                    continue
+                raise HubUnreachable(f"{', '.join(servers)}: {why}") from error
+            yield client
+            return
+        finally:
+            await _close(client)
+
+
+async def _close(client: "Client") -> None:
+    """Close, though we are cancelled meanwhile; after a failed handshake nats-py would wait for ever."""
+    closing = asyncio.ensure_future(client.close())
+    try:
+        await asyncio.wait([closing], timeout=_CLOSE_S)
+    except asyncio.CancelledError:
+        await asyncio.wait([closing], timeout=_CLOSE_S)
+        raise
     finally:
-        with suppress(TimeoutError):  # after a failed handshake nats-py waits for ever
-            await bounded(client.close(), _CLOSE_S)
+        closing.cancel()
 
 
 async def asked(client: "Client", subject: str, data: bytes, *, limit_s: float) -> bytes:
@@ -304,6 +325,12 @@ async def asked(client: "Client", subject: str, data: bytes, *, limit_s: float) 
         task.cancel()
 
 
+async def settled(client: "Client") -> None:
+    """Return when the server has taken what was sent before. Raises TimeoutError, nats.errors.Error."""
+    for _ in range(2):  # nats-py 2.16 writes its PING before what is still in its own queue
+        await bounded(client.flush(), CONNECT_S)
+
+
 async def bounded(work: Coroutine[Any, Any, T], limit_s: float) -> T:
     """Return the result of ``work``. Raises TimeoutError.
 
@@ -317,12 +344,13 @@ async def bounded(work: Coroutine[Any, Any, T], limit_s: float) -> T:
             raise TimeoutError(f"no answer within {limit_s:g} s")
         return task.result()
     finally:
-        task.cancel()
+        if task.cancel():
+            await asyncio.wait([task], timeout=_CLOSE_S)
 
 
 def _why(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"its certificate is not valid here: {error.verify_message}"
     if "Authorization Violation" in str(error):
-        return "the hub does not know this key"
+        return _UNKNOWN_KEY
     return one_line(str(error), 200) or type(error).__name__

@@ -4,6 +4,8 @@ import asyncio
 import base64
 import json
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -109,7 +111,7 @@ async def test_connections_survive_that_others_join(running: RunningHub, tmp_pat
         for number in range(5):
             await joins(await token_of(running), tmp_path / f"{number}", f"rack{number}")
 
-        await old.flush()
+        await keys.settled(old)
         assert old.is_connected and old.stats["reconnects"] == 0
 
 
@@ -228,7 +230,7 @@ async def test_what_a_one_time_code_cannot_do(running: RunningHub) -> None:
             await client.publish(subject, b"{}")
         for subject in (">", "_INBOX_hub.>", hub.JOIN_SUBJECT):
             await client.subscribe(subject)
-        await client.flush()
+        await keys.settled(client)
         await eventually(lambda: len(faults) == 7)
         with pytest.raises(Error):
             await client.request(hub.JOIN_SUBJECT, b"x" * (2 << 20))
@@ -397,3 +399,35 @@ def test_a_host_without_a_fleet_has_no_membership(tmp_path: Path) -> None:
     (tmp_path / "fleet.json").write_text('{"host": 1}')
     with pytest.raises(RalphdError, match="cannot be used"):
         joining.membership(tmp_path)
+
+
+async def test_a_host_that_waits_notices_a_dead_hub(tmp_path: Path) -> None:
+    asked = asyncio.Event()
+
+    async def thinks(request: JoinRequest) -> bool:
+        asked.set()
+        await asyncio.Event().wait()
+        return True
+
+    with hub_in(tmp_path / "hub") as running:
+        text = await token_of(running)
+        answering = asyncio.create_task(joining.answer_joins(running.directory, thinks, clock=time.time))
+        waiting: asyncio.Task[Joined] | None = None
+        while not asked.is_set():  # until somebody answers at the hub
+            if waiting is None or waiting.done():
+                waiting = asyncio.create_task(joins(text, tmp_path / "rack1", limit_s=600))
+            await asyncio.wait([waiting, asyncio.ensure_future(asked.wait())], return_when="FIRST_COMPLETED")
+    assert waiting is not None
+    with pytest.raises((HubUnreachable, RalphdError)):
+        await waiting
+    answering.cancel()
+    await asyncio.wait([answering])
+
+
+def test_a_daemon_without_a_fleet_loads_nothing() -> None:
+    names = "hub, hub_server, joining, keys"
+    heavy = "{'nats', 'nkeys', 'nacl', 'cryptography'}"
+    code = f"import sys; from ralphd.fleet import {names}; print({heavy} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+
+    assert (run.stdout, run.stderr) == ("set()\n", "")

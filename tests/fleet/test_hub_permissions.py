@@ -63,14 +63,14 @@ class Actor:
             answer: dict[str, Any] = json.loads(
                 (await self.client.request(subject, data, timeout=5 if not self.faults else SOON_S)).data
             )
-        except Error:
-            return {}
+        except Error as error:
+            return {"error": f"{error!r} {self.faults}"}
         return answer
 
     async def refused(self, subject: str, body: Any = None) -> bool:
         """Whether nats-server refuses to take a message, and says so."""
         await self.client.publish(subject, b"" if body is None else json.dumps(body).encode())
-        await self.client.flush()
+        await keys.settled(self.client)
         return bool(
             await eventually(
                 lambda: [each for each in self.faults if f'Publish to "{subject}"'.lower() in each]
@@ -88,7 +88,7 @@ class Actor:
     async def deaf(self, subject: str) -> bool:
         """Whether nats-server refuses a subscription, and says so."""
         await self.client.subscribe(subject)
-        await self.client.flush()
+        await keys.settled(self.client)
         return bool(
             await eventually(
                 lambda: [each for each in self.faults if f'Subscription to "{subject}"'.lower() in each]
@@ -117,7 +117,8 @@ async def has_watched(actor: Actor, _: RunningHub) -> bool:
     seen = []
     for bucket in Bucket:
         watcher: Any = await (await actor.client.jetstream().key_value(bucket)).watchall()
-        seen.append(await watcher.updates(timeout=5))
+        # The values and a None at their end; nats-py may give the None first.
+        seen.append(await watcher.updates(timeout=5) or await watcher.updates(timeout=5))
         await watcher.stop()
     return None not in seen
 
@@ -127,7 +128,7 @@ async def answers_control(actor: Actor, running: RunningHub) -> bool:
         await message.respond(b'{"ok": 1}')
 
     await actor.client.subscribe("ralph.ctl.h1.>", cb=reply)
-    await actor.client.flush()
+    await keys.settled(actor.client)
     async with running.user(running.admin_seed(), "hub") as admin:
         return (await admin.request("ralph.ctl.h1.stop.r", b"", timeout=5)).data == b'{"ok": 1}'
 
@@ -180,7 +181,7 @@ async def test_a_host_asks_for_status_before_takeover(host: Actor, running: Runn
 
     async with running.user(running.admin_seed(), "hub") as other:
         await other.subscribe("ralph.ctl.h3.>", cb=reply)
-        await other.flush()
+        await keys.settled(other)
 
         assert await host.asks("ralph.ctl.h3.status") == {"ok": 1}
 
@@ -212,7 +213,7 @@ async def test_a_value_delivered_as_control_is_recognized(host: Actor, running: 
     }
     async with running.user(running.admin_seed(), "hub") as other:
         await other.subscribe("ralph.ctl.h4.stop", cb=note)
-        await other.flush()
+        await keys.settled(other)
         body = {"stream_name": "KV_items", "config": consumer}
         assert "error" not in await host.asks("$JS.API.CONSUMER.CREATE.KV_items", body)
 
