@@ -58,7 +58,7 @@ SAYS = {
     "git": "The repository: pushes, pulls, repairs.",
     "worktree": "The worktrees that `ralphctl start --worktree` makes.",
     "landing": "How branches of ralphs get onto the target: see [landing](landing.md).",
-    "fleet": "What this machine does in a fleet of several: see [fleet](fleet.md).",
+    "fleet": "What this machine does in a fleet of several: see [decision 0040](decisions/0040-fleet.md).",
     "sandbox": "What separates a run, and each agent of the built-in loop, from other processes.",
     "logs": "How much output is kept.",
     "limits": "Memory, processes and CPU of runs, and when a start waits.",
