@@ -317,7 +317,7 @@ class FleetSpec:
     """``[fleet]``, in the user's own file only: what this machine does in a fleet."""
 
     enabled: bool = False
-    """Be part of a fleet. `ralphctl fleet join` writes this section."""
+    """Be part of a fleet."""
     servers: Texts = ()
     """The addresses of the hub, such as 'tls://hub.example.com:4222'."""
     host: Text = ""

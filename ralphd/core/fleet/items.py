@@ -102,9 +102,7 @@ def by_person(item: Item, verb: str, by: str, now: Moment) -> Item:
             return replace(item, goal="paused", why=why)
         case "resume", _ if item.goal == "paused":
             return replace(item, goal="running", why="")
-    raise WrongState(
-        f"{item.id} is {item.state}: {verb} does not apply", mend=f"ralphctl fleet explain {item.id}"
-    )
+    raise WrongState(f"{item.id} is {item.state}: {verb} does not apply")
 
 
 def is_old(item: Item, now: Moment) -> bool:
