@@ -284,3 +284,16 @@ def test_what_a_removed_ralph_left_is_withdrawn(daemon: Daemon) -> None:
     refs = "refs/ralph/landing"
     wait_for(lambda: yard.git("for-each-ref", refs) == "", timeout_s=LAND_S, what="its refs to be removed")
     assert not tree.exists() and str(tree) not in yard.git("worktree", "list")
+
+
+def test_a_branch_that_adds_a_submodule_blocks_nobody(daemon: Daemon) -> None:
+    yard = Yard.of(daemon)
+    daemon.start()
+    place = yard.ralph("odd")
+    yard.git("update-index", "--add", "--cacheinfo", f"160000,{yard.git('rev-parse', 'main')},lib", at=place)
+    yard.git("commit", "-q", "-m", "a submodule", at=place)
+    yard.ralph("good", good="1\n")
+    numbers = [yard.land(name)["number"] for name in ("odd", "good")]
+    ends = yard.ended(*numbers)
+    assert [ends[number]["state"] for number in numbers] == ["refused", "landed"]
+    assert "submodules, which the landing queue does not check out on top of" in ends[numbers[0]]["why"]

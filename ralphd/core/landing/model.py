@@ -151,7 +151,8 @@ class LandingQueue:
     ``counts_at``.
 
     ``tree`` is its own work tree, empty in the layout of earlier versions; setup runs at ``inside`` in it.
-    ``is_spoiled``: a setup there has not succeeded, so that its ignored files prove nothing.
+    ``is_spoiled``: a setup there has not succeeded, so that its ignored files prove nothing. ``left`` is what
+    it has put on ``ralph/landed`` (M3).
     """
 
     repository: str
@@ -173,6 +174,7 @@ class LandingQueue:
     port_base: int = 0
     is_spoiled: bool = False
     pinned_at: str = ""
+    left: str = ""
 
     def candidate(self, id: int) -> LandingCandidate:
         """Return a candidate by its number. Raises StopIteration for an unknown one."""

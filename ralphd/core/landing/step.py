@@ -102,7 +102,7 @@ def rejoined(queue: LandingQueue) -> LandingQueue:
 def followed(queue: LandingQueue) -> LandingQueue:
     """Return the queue once the target has what landed: no landing waits for its checkout (M3)."""
     every = (replace(each, why="") if each.commit else each for each in queue.candidates)
-    return replace(queue, candidates=tuple(every))
+    return replace(queue, candidates=tuple(every), left="")
 
 
 def waits_for_checkout(queue: LandingQueue) -> bool:
@@ -149,7 +149,8 @@ def step(queue: LandingQueue, fact: LandingFact, policy: LandingPolicy, at: Mome
         case ((Doing.TESTING | Doing.CHECKING | Doing.BASELINE), BatchTested()):
             return _tested(queue, batch, fact, policy, at)
         case Doing.MOVING, TargetMoved(note=note):
-            return _landed(queue if note else followed(queue), batch, note, at)
+            queue = replace(queue, left=batch.commit) if note else followed(queue)
+            return _landed(queue, batch, note, at)
         case Doing.MOVING, TargetTaken():
             return replace(queue, batch=LandingBatch(batch.ids))
         case Doing.PUSHING, BranchPushed(rejected=why):

@@ -38,7 +38,7 @@ from ralphd.daemon.ralph.run_source import RunSource
 from ralphd.errors import RalphdError
 from ralphd.git.landing import merge
 from ralphd.git.landing.target import NETWORK_RETRY_S, Follow, TargetBranch, recorded
-from ralphd.git.landing.tree import is_ours, keep_rebased, prepare
+from ralphd.git.landing.tree import NotTestable, is_ours, keep_rebased, prepare
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
 from ralphd.git.runner import GitRunner, NotDone, error_text
@@ -285,7 +285,10 @@ class QueueWorker:
         if (run_id := batch.test_run) is None:
             is_checking, repository = batch.doing is Doing.CHECKING, Path(self.queue.repository)
             is_there = is_checking and await asyncio.to_thread(is_ours, self._tree, repository)
-            ran = None if is_there else await self._set_up(batch)
+            try:
+                ran = None if is_there else await self._set_up(batch)
+            except NotTestable as why:  # whoever brought it is to blame
+                return BatchTested(Result.RED, fault=str(why))
             if ran is not None and ran.result is not Result.GREEN:
                 return await self._ended(ran, f"the setup commands fail ({ran.how})")
             check = await asyncio.to_thread(self._check, batch) if is_checking else batch.check

@@ -281,7 +281,8 @@ def _text(path: Path) -> str:
 def recorded(queue: LandingQueue) -> tuple[str, ...]:
     """Return what the queue has left on ``ralph/landed``, the last one at the end."""
     waiting = [each for each in queue.standing(Standing.LANDED) if each.commit and each.why]
-    return tuple(each.commit for each in sorted(waiting, key=lambda each: (each.ended_at or 0.0, each.id)))
+    commits = [each.commit for each in sorted(waiting, key=lambda each: (each.ended_at or 0.0, each.id))]
+    return (*commits, queue.left) if queue.left else tuple(commits)
 
 
 def find_target(work_tree: Path, branch: str, *, known: Target | None = None) -> Target:

@@ -40,6 +40,10 @@ _LINK: Final = b"120000"
 _MODES: Final = {0o100: b"100755", 0: b"100644"}
 
 
+class NotTestable(NotDone):
+    """A commit has what the queue does not check out."""
+
+
 def prepare(
     repository: Path,
     work_tree: Path,
@@ -78,12 +82,12 @@ def prepare(
 
 
 def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, tuple[bytes, str]]:
-    """Return mode and blob of each file of the index. Raises NotDone for what is not checked out."""
+    """Return mode and blob of each file of the index. Raises NotTestable for what is not checked out."""
     entries = (entry.partition(b"\t") for entry in git.output("ls-files", "-s", "-z", env=env).split(b"\0"))
     fields = {name: about.split(b" ") for about, _, name in entries if name}
     files = {name: (mode, sha.decode()) for name, (mode, sha, _) in fields.items()}
     if any(mode == b"160000" for mode, _ in files.values()):
-        raise NotDone("the repository has submodules, which the landing queue does not check out")
+        raise NotTestable("the repository has submodules, which the landing queue does not check out")
     if any(name.rpartition(b"/")[2] == b".gitattributes" for name in files):
         words = ("check-attr", "-z", "--stdin", "--cached", "filter", *map(os.fsdecode, _CONVERTED))
         values = git.output(*words, given=files, env=env).split(b"\0")
@@ -95,7 +99,7 @@ def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, tuple[bytes, s
                 filtered.append(name)
         if filtered:
             shown = name_list(filtered)
-            raise NotDone(f"files go through a filter (LFS or the like), which is not run: {shown}")
+            raise NotTestable(f"files go through a filter (LFS or the like), which is not run: {shown}")
         files |= {name: (files[name][0], "") for name in converted}  # written each time
     return files
 

@@ -556,8 +556,10 @@ def test_what_landed_is_joined_with_a_persons_commits(result: Result) -> None:
         assert queue.batch is None and "on the target itself, at both" in queue.blocked
         return
     assert queue.batch is not None and queue.batch.doing is Doing.MOVING
+    dirty = step(queue, TargetMoved("on ralph/landed: there are changes"), POLICY, 1.0)
+    assert (dirty.left, waits_for_checkout(dirty)) == ("both", True)
     queue = step(queue, TargetMoved(), POLICY, 1.0)
-    assert queue.batch is None and queue.candidate(1).why == ""
+    assert queue.batch is None and queue.candidate(1).why == "" and queue.left == ""
     assert not waits_for_checkout(queue)
 
 
