@@ -63,7 +63,7 @@ cat > /dev/null
 RECEIVED = """#!/bin/sh
 while read -r old new ref; do echo "$old $new $ref ${{WHO:-ralphd}}" >> "{log}"; done
 """
-BUSY = (".lock", "cannot lock ref", "another git", "would be overwritten")
+BUSY = (".lock", "cannot lock ref", "another git", "would be overwritten", "Unable to write index")
 """What git prints while another git works, or a move that a kill cut off is not rolled back yet."""
 FIRST_WORK = """
 echo '{name}' > work/{name}; {mischief}
@@ -157,6 +157,9 @@ class Scene:
                 is_busy = any(sign in fault.stderr for sign in BUSY)
                 if not is_busy or time.monotonic() > until:
                     raise AssertionError(f"git {words} in {at}: {fault.stderr}{fault.stdout}") from fault
+                if "Automatic merge failed" in fault.stdout:  # another git had the index at its end
+                    with suppress(subprocess.CalledProcessError):
+                        self.git("merge", "--abort", at=at, who=who)
                 time.sleep(0.05)
 
     def _prepare(self) -> None:
