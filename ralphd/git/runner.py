@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 
 from ralphd.core.text import first_names
 from ralphd.git import repo
-from ralphd.git.locks import lock_files, lock_message, remove_own_lock
+from ralphd.git.locks import LOCK_WAIT_S, lock_files, lock_message, remove_own_lock
 from ralphd.git.repo import Repository
 from ralphd.plain_files import Descriptor, open_plain
 
@@ -268,14 +268,16 @@ class GitRunner:
     def exclusive(self) -> Iterator[None]:
         """Hold the lock against other acts of ralphd in this repository, and provide ``work``.
 
-        Removes the temporary files of a killed one. Raises NotDone while another act is running.
+        Removes the temporary files of a killed one. Raises NotDone while another act is running, for
+        LOCK_WAIT_S: the gate, the landing queue and an earlier daemon that is ending may meet here.
         """
         # flock ends with its process, so a killed ralphd leaves no lock behind, only files.
         with Descriptor(self.repository.git, os.O_RDONLY) as descriptor:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise NotDone("another ralphd reverts or sets aside in this repository") from error
+            until = time.monotonic() + LOCK_WAIT_S
+            while not _locked(descriptor):
+                if time.monotonic() > until:
+                    raise NotDone("another ralphd reverts or sets aside in this repository")
+                time.sleep(0.02)
             with suppress(FileExistsError):
                 self.work.mkdir()
             with self._opened() as work:
@@ -294,6 +296,14 @@ class GitRunner:
         except NotADirectoryError as error:
             what = "a symbolic link" if self.work.is_symlink() else "a file"
             raise NotDone(f"{self.work} is {what}, not a folder of ralphd: rm {self.work}") from error
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _clean_up(work: int) -> None:

@@ -127,7 +127,10 @@ def test_status_shows_who_is_out_with_a_daemon_and_without(daemon: Daemon, perso
     out, fatal, last = daemon.view("demo")["pool"]["agents"]
     assert (out["in"], fatal["in"], fatal["until"], last["last"]) == (False, False, None, True)
     assert out["reason"] and out["until"].endswith("Z")
-    assert [event["data"]["agent"] for event in daemon.events("agent.exhausted")] == ["claude", "codex"]
+    wait_for(
+        lambda: [each["data"]["agent"] for each in daemon.events("agent.exhausted")] == ["claude", "codex"],
+        what="the events of both agents",
+    )
     assert person("stop", "--now", "demo").returncode == 0
     daemon.becomes("demo", "stopped")
     daemon.kill()
