@@ -44,6 +44,10 @@ NETWORK_RETRY_S: Final = 60.0
 REJECTED_RETRY_S: Final = 3600.0
 """Each further try costs a test run, and the remote has refused."""
 REASON: Final = "ralph: landed"
+MOVED: Final = (
+    "; .git/config has another address since then: if it is yours, ralphctl regent stop, and remove the"
+    " queue.json of this repository below landing/ in the state directory"
+)
 
 
 class Follow(StrEnum):
@@ -90,7 +94,7 @@ class TargetBranch:
         with isolated(git, self.scratch) as inside:
             words = ("--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
             if why := remote.fetch(self.work_tree, *words, outside=self.environment, inside=inside):
-                raise NotDone(why)
+                raise NotDone(why + (MOVED if redirected(self.work_tree, self.target) else ""))
             git = GitRunner(git.directory)  # the network had a time limit of its own
             tip = git.text("rev-parse", "--verify", f"{_FETCHED}^{{commit}}", env=inside)
         git.update_refs(f"update {_FETCHED} {tip}")

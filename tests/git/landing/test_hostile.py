@@ -18,7 +18,7 @@ from ralphd.core.landing.model import (
 )
 from ralphd.git.landing import tree as queue_tree
 from ralphd.git.landing.merge import Tip, merge_batch
-from ralphd.git.landing.target import Follow, TargetBranch, find_target, recorded, redirected
+from ralphd.git.landing.target import Follow, TargetBranch, find_target, recorded
 from ralphd.git.landing.tree import is_ours, keep_rebased, prepare
 from ralphd.git.runner import NotDone
 from tests.git.landing.test_merge_and_target import Place, Remote, merged
@@ -311,11 +311,16 @@ def test_a_pushed_branch_is_known_to_be_pushed(place: Place, tmp_path: Path) -> 
 
 
 def test_a_remote_stays_as_it_was_pinned(place: Place, tmp_path: Path) -> None:
-    known = Remote(place, tmp_path).target.target
-    assert redirected(place.path, known) == ""
-    place("remote", "set-url", "origin", "/elsewhere")
+    remote = Remote(place, tmp_path)
+    known = remote.target.target
+    remote.bare.rename(tmp_path / "moved")
+    with pytest.raises(NotDone) as away:
+        remote.target.read(place.git, fetches=True)
+    assert "another address" not in str(away.value)
+    place("remote", "set-url", "origin", str(tmp_path / "moved"))
     assert find_target(place.path, "main", known=known) == known
-    assert redirected(place.path, known) == "/elsewhere"
+    with pytest.raises(NotDone, match=r"another address since then.*queue\.json"):
+        remote.target.read(place.git, fetches=True)
 
 
 def test_a_target_may_exist_at_the_remote_only(place: Place, tmp_path: Path) -> None:
