@@ -69,6 +69,14 @@ class NotFound(RalphdError, slug="not-found", status=404, exit_code=4):
     """The route or the object does not exist."""
 
 
+class NoFleet(RalphdError, slug="no-fleet", status=409, exit_code=3):
+    """This machine is in no fleet, or its daemon has not joined yet."""
+
+
+class HubSilent(RalphdError, slug="hub-unreachable", status=503, exit_code=3):
+    """The hub of the fleet did not answer."""
+
+
 class NameTaken(RalphdError, slug="name-taken", status=409):
     """The name belongs to a ralph in another directory."""
 

@@ -150,6 +150,27 @@ class Client:
         """Queue the revert of a landing in the repository of a ralph."""
         return self._call("POST", "/landing/undo", {"ralph": name, "number": number})
 
+    def fleet(self) -> Reply:
+        """Return the fleet as the daemon sees it."""
+        return self._get("/fleet")
+
+    def submit(self, item: Mapping[str, object]) -> Reply:
+        """Add an item to the fleet."""
+        return self._call("POST", "/fleet/items", item)
+
+    def explain_item(self, item: str) -> Reply:
+        """Return why no machine takes an item."""
+        return self._get(f"/fleet/items/{quote(item, safe='')}/explain")
+
+    def act_on_item(self, item: str, verb: str) -> Reply:
+        """Carry out a verb on an item."""
+        return self._call("POST", f"/fleet/items/{quote(item, safe='')}/{verb}", {})
+
+    def order(self, machine: str, verb: str, name: str = "") -> Reply:
+        """Request something of a machine of the fleet, or of a ralph there."""
+        what = f"ralphs/{machine}/{name}" if name else f"hosts/{machine}"
+        return self._call("POST", f"/fleet/{what}/{verb}", {})
+
     def quota(self) -> Reply:
         """Return the accounts of the agents: limits, windows, who waits."""
         return self._get("/quota")

@@ -9,7 +9,7 @@ import ralphd
 from ralphd.api.door import Door
 from ralphd.api.errors import LastResort, add_handlers
 from ralphd.api.limits import RequestLimits
-from ralphd.api.routes import daemon, events, landing, logs, quota, ralphs, reports, trees, webhooks
+from ralphd.api.routes import daemon, events, fleet, landing, logs, quota, ralphs, reports, trees, webhooks
 from ralphd.api.schemas import Problem
 from ralphd.api.streams import Turnstile
 
@@ -49,6 +49,6 @@ def create_app(host: "Host") -> Api:
     app.state.host = host
     app.state.turnstile = Turnstile()
     add_handlers(app)
-    for routes in (daemon, ralphs, trees, reports, logs, events, landing, quota, webhooks):
+    for routes in (daemon, ralphs, trees, reports, logs, events, landing, fleet, quota, webhooks):
         app.router.routes.extend(routes.router.routes)  # as they are: include_router would build each again
     return app

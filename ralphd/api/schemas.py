@@ -261,6 +261,35 @@ class QuotaView(BaseModel):
     accounts: list[QuotaAccountView]
 
 
+class FleetView(BaseModel):
+    """The fleet as this machine sees it. Not ``connected``: as last known, at ``as_of``."""
+
+    host: str
+    connected: bool
+    problem: str
+    as_of: str | None
+    hosts: list[dict[str, Any]]
+    items: list[dict[str, Any]]
+    limits: list[dict[str, Any]]
+
+
+class ExplainedItemView(BaseModel):
+    """An item, what it waits for, and for each machine the needs that it does not meet."""
+
+    item: dict[str, Any]
+    waits_for: str | None
+    hosts: list[dict[str, Any]]
+
+
+class OrderedView(BaseModel):
+    """What became of a request to a machine of the fleet."""
+
+    done: bool = True
+    host: str | None = None
+    draining: bool | None = None
+    ralph: dict[str, Any] | None = None
+
+
 class InboxView(BaseModel):
     """The tasks that people added, done or not, and the notes that no agent has got."""
 

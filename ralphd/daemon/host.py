@@ -27,7 +27,7 @@ from ralphd.daemon.services import QuotaWatch, Services, UserConfiguration
 from ralphd.daemon.trees.plan import WorktreeOrder
 from ralphd.daemon.trees.trees import Trees
 from ralphd.daemon.webhooks import DaemonsWebhooks
-from ralphd.errors import ConfigFaults, ShuttingDown, WrongState
+from ralphd.errors import ConfigFaults, NoFleet, ShuttingDown, WrongState
 from ralphd.process import tree
 from ralphd.process.activity.proc_stats import resources_of
 from ralphd.store.loop_files import change_inbox
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ralphd.core.supervision.door import Caller
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
+    from ralphd.daemon.fleet.fleet import Fleet
     from ralphd.notify.client import WebhookClient
     from ralphd.process.log.log import RalphLog
 
@@ -50,6 +51,9 @@ REPORT_S = 2.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
 CLOSING_S = 10.0
 """What is left to do when no run is left: replies under way, the database."""
+_ORDERS: Mapping[str, type[requests.Event]] = {
+    "stop": requests.StopRequested, "pause": requests.PauseRequested, "resume": requests.ResumeRequested,
+}  # fmt: skip
 
 
 class Host:
@@ -70,6 +74,7 @@ class Host:
         self.landing = LandingQueues(self._roster, services, self.send, partial(self.start, continues=True))
         services.landing_of, services.why_unqueued = self.landing.of, self.landing.why_unqueued
         self._quota = QuotaWatch(services)
+        self._fleet: Fleet | None = None
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
@@ -89,12 +94,17 @@ class Host:
         await lifecycle.recover(self._roster, self._services, self.events)
         await self.landing.recover()
         await self.trees.resume()
+        if (self._services.state_directory / "fleet" / "fleet.json").is_file():
+            from ralphd.daemon.fleet.joined import join_fleet  # a daemon outside of a fleet does not load it
+
+            self._fleet = join_fleet(self, self._services, self._users)
 
     async def look_round(self) -> None:
         """Poll what changes without a request, until cancelled."""
         starts = lifecycle.retry_starts(self._roster, self._services)
         look = lifecycle.look_round(self._roster, self._services, self.events)
-        await asyncio.gather(starts, look, self.landing.run(), self._quota.watch())
+        fleet = () if self._fleet is None else (self._fleet.run(),)
+        await asyncio.gather(starts, look, self.landing.run(), self._quota.watch(), *fleet)
 
     async def prune(self) -> None:
         """Once a minute, until cancelled: delete old logs and events, report refusals that were counted.
@@ -192,6 +202,10 @@ class Host:
         from ralphd.daemon.metrics import measured, metrics_text
 
         return metrics_text(measured(self._roster, self._services, self.events, self._started_at))
+
+    def regents(self) -> list[Regent]:
+        """Return the Regents of all ralphs."""
+        return [*self._roster]
 
     def views(self) -> list[bytes]:
         """Return every ralph, by name."""
@@ -317,6 +331,18 @@ class Host:
         regent = self._changeable(name)
         await regent.request(kind(self._services.clock.now(), **how))
         return regent.view_bytes()
+
+    async def order(self, name: str, verb: str) -> bytes:
+        """Have a ralph ``stop``, ``pause`` or ``resume`` for a person elsewhere. Raises UnknownRalph."""
+        return await self.ask(name, _ORDERS[verb])
+
+    def fleet(self) -> "Fleet":
+        """Return this machine's part of its fleet. Raises NoFleet."""
+        if self._fleet is None:
+            why = "it has not joined one, or this daemon has been started before that"
+            mend = "ralphctl fleet join TOKEN, then ralphctl regent restart"
+            raise NoFleet("this machine is in no fleet", why=why, mend=mend)
+        return self._fleet
 
     async def acknowledge(self, name: str) -> bytes:
         """Acknowledge the open incident; no reminder follows. Raises UnknownRalph."""

@@ -27,7 +27,7 @@ from nats.js.kv import KeyValue
 
 from ralphd.core.text import one_line
 from ralphd.diagnostics import LogLimit
-from ralphd.fleet.buckets import EVENTS, stream_of
+from ralphd.fleet.buckets import EVENTS, make_buckets, stream_of
 from ralphd.fleet.entries import (
     LatestEntries,
     as_bytes,
@@ -75,6 +75,8 @@ class HubSettings:
     credentials_file: Path | None = None
     ca_file: Path | None = None
     tls: ssl.SSLContext | None = None
+    makes_buckets: bool = False
+    """The hub's own host makes what is missing, after each connection: the store may have been wiped."""
 
     @property
     def inbox_prefix(self) -> str:
@@ -153,7 +155,14 @@ class NatsFabric:
         finally:
             if not client.is_connected:
                 await _closed(client)
-        is_open, self._client, self._js = True, client, client.jetstream(timeout=REQUEST_S)
+        js = client.jetstream(timeout=REQUEST_S)
+        try:
+            if self._settings.makes_buckets:
+                await make_buckets(js)
+        except (NatsError, OSError, TimeoutError) as error:
+            await _closed(client)
+            raise HubUnreachable(_words(error)) from error
+        is_open, self._client, self._js = True, client, js
         self._since = time.monotonic()
         self._online.set()
         try:

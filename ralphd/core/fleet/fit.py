@@ -57,9 +57,11 @@ def _too_little(what: str, need_bytes: int, free_bytes: int) -> dict[str, bool]:
 def _login_misfits(item: Item, host: HostRecord, limits: Limits, now: Moment) -> tuple[str, ...]:
     agents = agents_of(item)
     logins = [each for each in host.logins if not agents or each.agent in agents]
+    if not logins and not agents:
+        return ()  # the repository may run a command of its own
     if not logins:
         has = ", ".join(sorted({each.agent for each in host.logins})) or "none"
-        return (f"needs a login of {' or '.join(agents) or 'an agent'}; it has {has}",)
+        return (f"needs a login of {' or '.join(agents)}; it has {has}",)
     ends = [_limited_until(each, limits, now) for each in logins]
     if 0.0 in ends:
         return ()

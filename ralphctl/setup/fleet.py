@@ -1,0 +1,132 @@
+"""The hub of a fleet, and this machine's part in it: files in the state directory, and nats-server."""
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from ralphd import __version__, wire
+from ralphd.errors import HubSilent, RalphdError
+from ralphd.fleet.fabric import HubUnreachable
+from ralphd.fleet.hub import files as hub
+from ralphd.fleet.hub import joining, keys, server
+from ralphd.fleet.hub.files import HubFiles
+from ralphd.fleet.hub.joining import Joined, JoinRequest
+
+T = TypeVar("T")
+
+
+def hub_directory(environ: Mapping[str, str]) -> Path:
+    """Return where the hub is, if this machine has it."""
+    return Path(wire.state_directory(environ)) / "hub"
+
+
+def fleet_directory(environ: Mapping[str, str]) -> Path:
+    """Return where key and authority of a member are."""
+    return Path(wire.state_directory(environ)) / "fleet"
+
+
+def make_hub(
+    environ: Mapping[str, str], addresses: tuple[str, ...], *, name: str, servers: int, listen: str, port: int
+) -> HubFiles:
+    """Write the files of a hub, and make its own machine a member. Raises RalphdError."""
+    _needs_extra()
+    directory, program = hub_directory(environ), server.find_program()
+    made = hub.init_hub(
+        directory, addresses, name=name, now=time.time(), program=program, servers=servers, listen=listen,
+        port=port,
+    )  # fmt: skip
+    record = hub.read_record(directory)
+    ca, name = hub.pem(directory / "ca.pem").decode("ascii"), record.admin.name
+    own = Joined(name, (f"tls://localhost:{record.port}",), ca, hub_host=name)
+    joining.keep(fleet_directory(environ), own, seed=keys.read_seed(directory / "admin.seed"))
+    return made
+
+
+def run_hub(environ: Mapping[str, str], ready: Callable[[str], None]) -> None:
+    """Run nats-server until SIGINT or SIGTERM. Raises RalphdError."""
+    _needs_extra()
+    directory = hub_directory(environ)
+    with server.embedded_server(directory) as url:
+        ready(url)
+        ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+        signal.sigwait(ends)
+
+
+def invite(
+    environ: Mapping[str, str], *, controls: bool, addresses: tuple[str, ...],
+    show: Callable[[str], None], decide: Callable[[JoinRequest], Awaitable[bool]],
+) -> list[str]:  # fmt: skip
+    """Make a token, show it, and answer the machine that joins with it. Raises RalphdError."""
+    _needs_extra()
+    directory = hub_directory(environ)
+
+    async def answer() -> list[str]:
+        text = await joining.make_token(directory, now=time.time(), addresses=addresses, controls=controls)
+        show(text)
+        return [*await joining.answer_joins(directory, decide, clock=time.time)]
+
+    return _run(answer())
+
+
+def join(environ: Mapping[str, str], token: str, name: str) -> Joined:
+    """Join a fleet. Raises RalphdError."""
+    _needs_extra()
+    if (present := joining.membership(fleet_directory(environ))) is not None:
+        what = f"this machine is in a fleet already, as {present.host}"
+        raise RalphdError(what, mend="ralphctl fleet leave, then join again")
+    asking = joining.join(
+        token, directory=fleet_directory(environ), name=name, address=socket.getfqdn(), version=__version__,
+        now=time.time(),
+    )  # fmt: skip
+    return _run(asking)
+
+
+def leave(environ: Mapping[str, str]) -> str:
+    """Remove key and membership of this machine. Return what to type at the hub. Raises NotFound."""
+    return joining.leave(fleet_directory(environ))
+
+
+def forget(environ: Mapping[str, str], name: str) -> bool:
+    """Lock a machine out of the fleet. False: the hub does not run now. Raises RalphdError."""
+    _needs_extra()
+    return _run(joining.forget_host(hub_directory(environ), name))
+
+
+def problems(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return what is wrong with the hub here, and with this machine's way to its hub; and the fix."""
+    _needs_extra()
+    found: list[server.HubProblem] = []
+    if (hub_directory(environ) / "members.json").exists():
+        found += _run(server.hub_problems(hub_directory(environ), now=time.time()))
+    directory = fleet_directory(environ)
+    if (own := joining.membership(directory)) is None:
+        found.append(server.HubProblem("this machine is in no fleet", "ralphctl fleet join TOKEN"))
+    else:
+        seed = keys.read_seed(directory / "host.seed")
+        found += _run(server.host_problems(own.servers, ca=own.ca, seed=seed, host=own.host))
+    return [(each.what, each.mend) for each in found]
+
+
+def _needs_extra() -> None:
+    try:
+        import cryptography  # noqa: F401
+        import nats  # noqa: F401
+        import nkeys  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as missing:
+        why = f"Python has no module {missing.name}"
+        raise RalphdError("a fleet needs more packages", why=why, mend="pip install 'ralphd[fleet]'") from missing
+
+
+def _run(work: Awaitable[T]) -> T:
+    async def run() -> T:
+        return await work
+
+    try:
+        return asyncio.run(run())
+    except HubUnreachable as fault:
+        raise HubSilent("the hub does not answer", why=str(fault), mend="ralphctl fleet doctor") from fault

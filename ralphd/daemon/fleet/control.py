@@ -1,0 +1,136 @@
+"""What machines of a fleet request of each other: whether one lives, a ralph's view, stop, pause and resume.
+
+The list is closed: no request starts a command. The hub lets only some machines request changes, and each
+machine can refuse them (``[fleet] remote_control``). What a machine misses is kept for a day.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.model import WANTS, HostName, Want
+from ralphd.core.fleet.names import decoded_name, lease_key, repo_id, want_key
+from ralphd.core.supervision.door import Caller
+from ralphd.core.text import one_line
+from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.ralph.callers import REQUESTED_BY
+from ralphd.errors import HubSilent, NotFound, RalphdError, UsageError, WrongState
+from ralphd.fleet.fabric import Bucket, HubUnreachable, JsonObject, NoSuchHost
+from ralphd.wire import is_name
+
+logger = logging.getLogger(__name__)
+
+STATUS: Final = "status"
+RALPH: Final = "ralph"
+DRAINS: Final = ("drain", "undrain")
+ASK_S: Final = 5.0
+_BY_CHARS: Final = 100
+
+
+class Ralphs(Protocol):
+    """The ralphs of this machine."""
+
+    async def view_bytes(self, name: str) -> bytes:
+        """Return one ralph."""
+
+    async def order(self, name: str, verb: str) -> bytes:
+        """Have a ralph stop, pause or resume."""
+
+
+@dataclass(slots=True)
+class Control:
+    """Answers the requests of other machines, and sends those of people here."""
+
+    member: Member
+    ralphs: Ralphs
+    _done: set[str] = field(default_factory=set)
+
+    # --- of others -------------------------------------------------------------------------------------
+
+    async def answer(self, route: str, body: JsonObject) -> JsonObject:
+        """Answer a request of another machine; a refusal is an answer too."""
+        try:
+            return await self._answered(route, body)
+        except RalphdError as fault:
+            return {"fault": {"slug": fault.slug, "what": fault.what, "why": fault.why, "try": fault.mend}}
+
+    async def _answered(self, route: str, body: JsonObject) -> JsonObject:
+        if route == STATUS:
+            key, token = body.get("lease"), body.get("token")
+            holders = [*self.member.holders.values()]
+            ours = [each for each in holders if lease_key(repo_id(each.item.repo), each.item.branch) == key]
+            return {"holds": any(type(token) is int and each.holds(token) for each in ours)}
+        name, by = str(body.get("name")), one_line(str(body.get("by")), _BY_CHARS)
+        if route == RALPH and is_name(name):
+            return dict(json.loads(await self.ralphs.view_bytes(name)))
+        if not self.member.spec().remote_control:
+            raise WrongState(
+                f"{self.member.host} takes no requests of other machines", why="remote_control = false"
+            )
+        if route in DRAINS:
+            await self.member.drain(ends=route == "undrain")
+            return {"host": self.member.host, "draining": self.member.draining}
+        if route not in WANTS or not is_name(name):
+            raise UsageError(f"{self.member.host} does not know the request {route[:40]!r}")
+        return dict(json.loads(await self._order(name, route, by)))
+
+    async def _order(self, name: str, verb: str, by: str) -> bytes:
+        logger.info("%s, as %s asked", verb, by, extra={"ralph": name})
+        token = REQUESTED_BY.set(Caller(os.getpid(), os.getuid(), command=by))
+        try:
+            return await self.ralphs.order(name, verb)
+        finally:
+            REQUESTED_BY.reset(token)
+
+    async def carry_out_wants(self) -> None:
+        """Do what people wanted of this machine's ralphs while it was absent, until cancelled."""
+        async for entry in self.member.fabric.watch(Bucket.WANTS):
+            want = self.member.picture.take(Bucket.WANTS, entry)
+            host, _, encoded = entry.key.partition(".")
+            if not isinstance(want, Want) or host != self.member.host or want.id in self._done:
+                continue
+            self._done.add(want.id)
+            try:
+                await self._order(decoded_name(encoded), want.want, want.by)
+            except (RalphdError, ValueError) as fault:
+                logger.warning("%s of %s, as %s wanted: %s", want.want, encoded, want.by, fault)
+
+    # --- of people here --------------------------------------------------------------------------------
+
+    async def request(self, host: str, route: str, body: Mapping[str, Any]) -> JsonObject:
+        """Ask another machine, or this one. Raises RalphdError, HubUnreachable, NoSuchHost."""
+        if host == self.member.host:
+            return await self._answered(route, body)
+        if self.member.fabric.is_connected and self.member.picture.known(Bucket.HOSTS, host) is None:
+            raise NotFound(f"no host {host} in this fleet", mend="ralphctl fleet status")
+        reply = await self.member.fabric.request(host, route, body, limit_s=ASK_S)
+        if isinstance(fault := reply.get("fault"), Mapping):
+            why, mend = str(fault.get("why") or ""), str(fault.get("try") or "")
+            raise WrongState(f"{host}: {fault.get('what')}", why=why, mend=mend)
+        return reply
+
+    async def order(self, host: str, name: str, verb: str, by: str, want_id: str) -> JsonObject:
+        """Have a ralph on any machine stop, pause or resume; for an absent machine the want is kept.
+
+        Raises RalphdError; HubSilent where the hub takes nothing.
+        """
+        body = {"name": name, "by": f"{by} on {self.member.host}"}
+        try:
+            return {"done": True, "ralph": await self.request(host, verb, body)}
+        except (NoSuchHost, HubUnreachable) as absent:
+            if not self.member.fabric.is_connected:
+                raise HubSilent(
+                    "the hub is unreachable", why=str(absent), mend="ralphctl fleet status"
+                ) from absent
+        want = Want(want_id, verb, body["by"], self.member.services.clock.now())
+        try:
+            await self.member.fabric.put(Bucket.WANTS, want_key(HostName(host), name), write_value(want))
+        except HubUnreachable as fault:
+            raise HubSilent(
+                f"{host} does not answer, and the hub did not keep the request", why=str(fault)
+            ) from fault
+        return {"done": False, "ralph": None}

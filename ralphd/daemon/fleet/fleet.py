@@ -1,0 +1,119 @@
+"""The daemon's part of a fleet as the API sees it; made only where this machine has joined one."""
+
+import asyncio
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any, Final
+
+from ralphd.core.fleet import names
+from ralphd.core.fleet.checked import Rejected, read_value
+from ralphd.core.fleet.model import WANTS, Item
+from ralphd.daemon.fleet.control import DRAINS, RALPH, Control
+from ralphd.daemon.fleet.member import Member
+from ralphd.errors import HubSilent, NotFound, UsageError
+from ralphd.fleet.fabric import HubUnreachable, NoSuchHost
+from ralphd.git import repo
+from ralphd.git.fence.fence import Fence, RemoteRefused, Unreachable
+from ralphd.store.files import make_private_directory
+
+CHECK_S: Final = 20.0
+
+
+@dataclass(slots=True)
+class Fleet:
+    """What a person can see and request of the fleet from this machine."""
+
+    member: Member
+    control: Control
+
+    async def run(self) -> None:
+        """Take part, until cancelled."""
+        await self.member.fabric.serve(self.control.answer)
+        await asyncio.gather(self.member.run(), self.control.carry_out_wants())
+
+    def view(self) -> dict[str, Any]:
+        """Return hosts, items and limits, also with the hub unreachable: then as last known."""
+        member = self.member
+        return {
+            "host": member.host,
+            "connected": member.fabric.is_connected,
+            "problem": "" if member.fabric.is_connected else str(getattr(member.fabric, "problem", "")),
+            **member.picture.view(),
+        }
+
+    async def submit(self, asked: Mapping[str, Any], by: str) -> dict[str, Any]:
+        """Add an item. Raises UsageError, HubSilent."""
+        item_id = names.new_item_id(token_bytes(5))
+        words = {key: value for key, value in asked.items() if value is not None}
+        value = {"v": 1, "id": item_id, "branch": f"ralph/{item_id}", "by": f"{by} on {self.member.host}"}
+        item = read_value(Item, value | words)
+        if isinstance(item, Rejected):
+            raise UsageError(
+                "this cannot be an item of a fleet", why=item.why, mend="ralphctl fleet submit --help"
+            )
+        await asyncio.to_thread(self._check_remote, item)
+        with _hub():
+            return await self.member.submit(item)
+
+    def _check_remote(self, item: Item) -> None:
+        """Try with refs of its own whether the remote takes leases, and look for the base. Blocks."""
+        fence = _remote_fence(self.member.work_directory, item.repo)
+        base = fence.read(item.base)
+        if isinstance(base, Unreachable):
+            raise UsageError(f"{item.repo} cannot be reached from here", why=base.why)
+        if not base.tip:
+            raise UsageError(f"{item.repo} has no branch {item.base}", mend="--base BRANCH")
+        usable = fence.check()
+        if isinstance(usable, RemoteRefused | Unreachable):
+            why = f"a fleet moves a ref and a branch in one atomic push: {usable.why}"
+            raise UsageError(f"{item.repo} cannot be used by a fleet", why=why)
+
+    async def act(self, item_id: str, verb: str, by: str) -> dict[str, Any]:
+        """Carry out a person's verb on an item. Raises NotFound, WrongState, HubSilent."""
+        with _hub():
+            return await self.member.act(item_id, verb, f"{by} on {self.member.host}")
+
+    async def order(self, host: str, name: str, verb: str, by: str) -> dict[str, Any]:
+        """Have a ralph on any machine stop, pause or resume. Raises RalphdError."""
+        if verb not in WANTS:
+            raise NotFound(f"no request {verb!r} for a ralph on another machine", why=", ".join(WANTS))
+        return dict(await self.control.order(host, name, verb, by, token_bytes(8).hex()))
+
+    async def drain(self, host: str, verb: str, by: str) -> dict[str, Any]:
+        """Have a machine give back its items, or take part again. Raises RalphdError."""
+        if verb not in DRAINS:
+            raise NotFound(f"no request {verb!r} for a machine", why=", ".join(DRAINS))
+        with _hub(host):
+            return dict(await self.control.request(host, verb, {"by": f"{by} on {self.member.host}"}))
+
+    async def ralph(self, host: str, name: str) -> dict[str, Any]:
+        """Return the view of a ralph on any machine. Raises RalphdError."""
+        with _hub(host):
+            return dict(await self.control.request(host, RALPH, {"name": name}))
+
+
+async def remote_fence(work_directory: Path, url: str) -> Fence:
+    """Return the leases of a remote, to read them without a clone of it."""
+    return await asyncio.to_thread(_remote_fence, work_directory, url)
+
+
+def _remote_fence(work_directory: Path, url: str) -> Fence:
+    scratch = work_directory / "remotes"
+    if not (scratch / ".git" / "HEAD").is_file():
+        make_private_directory(work_directory)
+        repo.answer(work_directory, "init", "--quiet", "--template=", str(scratch), limit_s=CHECK_S)
+    return Fence(scratch, url, os.environ, limit_s=CHECK_S)
+
+
+@contextmanager
+def _hub(host: str = "the hub") -> Iterator[None]:
+    try:
+        yield
+    except HubUnreachable as fault:
+        raise HubSilent(f"{host} does not answer", why=str(fault), mend="ralphctl fleet status") from fault
+    except NoSuchHost as fault:
+        raise HubSilent(f"{host} is not connected to the hub", mend="ralphctl fleet status") from fault

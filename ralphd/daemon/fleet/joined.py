@@ -1,0 +1,120 @@
+"""Make the daemon's part of a fleet from what ``ralphctl fleet join`` has left in the state directory."""
+
+import logging
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ralphd.config.configuration import data_home
+from ralphd.config.specs import FleetSpec
+from ralphd.core.fleet.checked import read_value, write_value
+from ralphd.core.fleet.lease_model import LeaseRules, TakeLease
+from ralphd.core.fleet.model import Item, Lease
+from ralphd.daemon.fleet.control import Control
+from ralphd.daemon.fleet.fleet import Fleet, remote_fence
+from ralphd.daemon.fleet.holder import Holder
+from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.fleet.watcher import Watcher
+from ralphd.daemon.fleet.work import RalphWork
+from ralphd.errors import RalphdError
+from ralphd.fleet.fabric import JsonObject
+from ralphd.fleet.hub import joining
+from ralphd.process import shim
+from ralphd.store import files
+
+if TYPE_CHECKING:
+    from ralphd.daemon.host import Host
+    from ralphd.daemon.services import Services, UserConfiguration
+    from ralphd.fleet.nats import NatsFabric
+
+TOPIC: Final = "fleet"
+HOLDS: Final = "holds"
+logger = logging.getLogger(__name__)
+
+
+def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -> Fleet | None:
+    """Return this machine's part; None where it cannot take part, which is a problem of the daemon's."""
+    directory = services.state_directory / "fleet"
+    try:
+        own = joining.membership(directory)
+        fabric = None if own is None else _fabric(directory, own)
+    except (RalphdError, ImportError) as fault:
+        mend = "pip install 'ralphd[fleet]'" if isinstance(fault, ImportError) else ""
+        services.trouble(TOPIC, f"this machine cannot take part: {fault} {mend}".rstrip())
+        return None
+    if own is None or fabric is None:
+        return None
+    spec = partial(_spec, users)
+    work_directory = Path(spec().work_directory or data_home(os.environ) / "fleet").expanduser()
+    holds, rules = directory / HOLDS, _rules(spec())
+
+    async def report(kind: str, data: dict[str, Any]) -> None:
+        await services.news.tell(kind, data)
+
+    def hold(item: Item, start: TakeLease | Lease | None) -> Holder:
+        work = RalphWork(item, host, work_directory, os.environ)
+        return Holder(
+            item, own.host, shim.boot_id(), fabric, work, rules,
+            record=partial(_record, holds, item), report=report, start=start,
+        )  # fmt: skip
+
+    member = Member(
+        own.host, shim.boot_id(), fabric, services, spec, lambda: users.present.accounts, work_directory,
+        lambda: [each.name for each in host.regents()], hold,
+    )  # fmt: skip
+    member.watcher = Watcher(
+        own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
+        fence_of=lambda item: remote_fence(work_directory, member.picture.item(item).repo),
+    )  # fmt: skip
+    member.recorded = [*_recorded(holds)]
+    return Fleet(member, Control(member, host))
+
+
+def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":
+    from ralphd.fleet.nats import HubSettings, NatsFabric
+
+    return NatsFabric(
+        HubSettings(
+            own.servers,
+            own.host,
+            seed_file=directory / "host.seed",
+            ca_file=directory / "ca.pem",
+            makes_buckets=own.hub_host == own.host,
+        )
+    )
+
+
+def _spec(users: "UserConfiguration") -> FleetSpec:
+    return users.present.fleet
+
+
+def _rules(spec: FleetSpec) -> LeaseRules:
+    return LeaseRules(spec.lease_seconds, spec.takeover_wait_seconds, spec.offline_push_seconds)
+
+
+def _record(directory: Path, item: Item, lease: JsonObject | None) -> None:
+    """Write down what this machine holds, for the daemon after this one. Blocks for a moment."""
+    path = directory / f"{item.id}.json"
+    if lease is None:
+        path.unlink(missing_ok=True)
+        return
+    files.make_private_directory(directory)
+    files.write_whole(path, files.as_json({"v": 1, "item": write_value(item), "lease": dict(lease)}))
+
+
+def _recorded(directory: Path) -> Iterator[tuple[Item, Lease]]:
+    for path in sorted(directory.glob("i-*.json")):
+        try:
+            stored = files.read_json(path) or {}
+        except files.Broken as fault:
+            logger.warning("%s cannot be used: %s", path, fault)
+            continue
+        item, lease = read_value(Item, stored.get("item")), read_value(Lease, stored.get("lease"))
+        if isinstance(item, Item) and isinstance(lease, Lease):
+            yield item, lease
+        else:
+            logger.warning("%s cannot be used: %s", path, item if not isinstance(item, Item) else lease)
+
+

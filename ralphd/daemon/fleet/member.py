@@ -1,0 +1,350 @@
+"""This machine in its fleet: its record, what it hears of the others, the items that it takes.
+
+Without the hub nothing changes for what runs here: holders push on, and nothing new is claimed.
+"""
+
+import asyncio
+import logging
+import os
+import random
+import shutil
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import psutil
+
+from ralphd import __version__
+from ralphd.agents.description import DESCRIBED, description_of
+from ralphd.config.specs import AccountsSpec, FleetSpec
+from ralphd.core.fleet import fit
+from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.items import by_person, is_old
+from ralphd.core.fleet.lease_model import TakeLease
+from ralphd.core.fleet.model import (
+    ENDED,
+    PRESENCE_S,
+    HostName,
+    HostRecord,
+    Item,
+    ItemId,
+    Lease,
+    Login,
+)
+from ralphd.core.fleet.names import lease_key, repo_id
+from ralphd.daemon.fleet.picture import Picture
+from ralphd.daemon.fleet.watcher import Watcher
+from ralphd.daemon.services import EventPublisher, Services
+from ralphd.errors import WrongState
+from ralphd.fleet.fabric import Bucket, Entry, Fabric, HubUnreachable, WrongRevision
+
+logger = logging.getLogger(__name__)
+
+TURN_S: Final = 1.0
+"""A host takes at most one item in this time."""
+AVOIDED_S: Final = 30.0
+"""How long a host leaves an item to others after a claim that came to nothing."""
+LONGEST_CONNECT_S: Final = 30.0
+RESTORE_S: Final = 60.0
+_GIB: Final = 2**30
+_TOPIC: Final = "fleet"
+
+
+class ItemHolder(Protocol):
+    """An item that this machine has, or is claiming."""
+
+    item: Item
+
+    async def run(self) -> None:
+        """Claim it, work on it, and give it back."""
+
+    async def drain(self) -> None:
+        """Push what there is, and leave the item to other hosts."""
+
+    async def want(self, item: Item) -> None:
+        """Act on the item as a person has changed it."""
+
+    def holds(self, token: int) -> bool:
+        """Whether this machine has the lease with this token."""
+
+
+@dataclass(slots=True)
+class Member:
+    """A member of a fleet. ``hold`` makes the holder of an item that is claimed."""
+
+    host: HostName
+    boot: str
+    fabric: Fabric
+    services: Services
+    spec: Callable[[], FleetSpec]
+    accounts: Callable[[], AccountsSpec]
+    work_directory: Path
+    ralphs: Callable[[], Collection[str]]
+    hold: Callable[[Item, TakeLease | Lease | None], ItemHolder]
+    watcher: Watcher | None = None
+    recorded: list[tuple[Item, Lease]] = field(default_factory=list)
+    picture: Picture = field(init=False)
+    draining: bool = False
+    holders: dict[str, ItemHolder] = field(default_factory=dict)
+    _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _avoided: dict[str, float] = field(default_factory=dict)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+    _silent: set[str] = field(default_factory=set)
+    _was_connected: bool | None = None
+
+    def __post_init__(self) -> None:
+        self.picture = Picture(self.services.clock.now)
+
+    @property
+    def _news(self) -> EventPublisher:
+        return self.services.news
+
+    # --- tasks -----------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Take part, until cancelled."""
+        try:
+            for item, lease in self.recorded:
+                self.take(item, lease)
+            async with asyncio.TaskGroup() as tasks:
+                if self.watcher is not None:
+                    tasks.create_task(self.watcher.run())
+                tasks.create_task(self._connect())
+                tasks.create_task(self._show())
+                tasks.create_task(self._take_turns())
+                tasks.create_task(self._restore())
+                for bucket in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES):
+                    tasks.create_task(self._follow(bucket))
+        finally:
+            holders = [*self._tasks.values()]
+            for task in holders:
+                task.cancel()
+            await asyncio.gather(*holders, return_exceptions=True)
+            await self.fabric.close()
+
+    async def _connect(self) -> None:
+        rest_s = TURN_S
+        while True:
+            try:
+                return await self.fabric.connect()
+            except HubUnreachable as error:
+                self.services.trouble(_TOPIC, f"the hub is unreachable: {error}")
+            await asyncio.sleep(rest_s * random.uniform(0.5, 1))  # noqa: S311
+            rest_s = min(2 * rest_s, LONGEST_CONNECT_S)
+
+    async def _follow(self, bucket: Bucket) -> None:
+        async for entry in self.fabric.watch(bucket):
+            value = self.picture.take(bucket, entry)
+            if isinstance(value, Item) and (holder := self.holders.get(value.id)) is not None:
+                await holder.want(value)
+            if bucket is Bucket.LEASES and self.watcher is not None:
+                self.watcher.seen(entry.key, value if isinstance(value, Lease) else None, entry.revision)
+
+    async def _show(self) -> None:
+        """Put this machine's record into its bucket, every PRESENCE_S and when it has changed."""
+        while True:
+            if self.fabric.is_connected:
+                with suppress(HubUnreachable):
+                    record = await asyncio.to_thread(self.record)
+                    await self.fabric.put(Bucket.HOSTS, self.host, write_value(record))
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PRESENCE_S * random.uniform(0.8, 1.2)):  # noqa: S311
+                    await self._changed.wait()
+
+    def record(self) -> HostRecord:
+        """Return this machine as the others see it. Blocks."""
+        spec, memory = self.spec(), psutil.virtual_memory()
+        cpus = os.cpu_count() or 1
+        return HostRecord(
+            self.host,
+            self.boot,
+            __version__,
+            labels=tuple(spec.labels),
+            logins=self._logins(),
+            allow_repos=tuple(spec.allow_repos),
+            slots=spec.slots or max(1, min(cpus // 2, memory.total // (3 * _GIB))),
+            used=len(self.holders),
+            cpus=cpus,
+            memory_free_bytes=memory.available,
+            disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free,
+            draining=self.draining,
+            clones=tuple(_names(self.work_directory / "clones")),
+            ralphs=tuple(self.ralphs()),
+            at=self.services.clock.now(),
+        )
+
+    def _logins(self) -> tuple[Login, ...]:
+        """Return the agents on the PATH of the daemon, and the accounts that the user has named."""
+        found = [name for name in DESCRIBED if shutil.which(description_of(name).program)]
+        accounts = [Login(spec.agent, name) for name, spec in self.accounts().named.items()]
+        ends = {each.account: each.limit.until for each in self.services.clocks.values() if each.limit}
+        every = [*map(Login, found), *accounts]
+        names = [f"{each.agent}@{each.account}" if each.account else each.agent for each in every]
+        return tuple(
+            replace(each, limited_until=ends.get(name)) for each, name in zip(every, names, strict=True)
+        )
+
+    async def _take_turns(self) -> None:
+        while True:
+            await asyncio.sleep(TURN_S)
+            await self._report_connection()
+            with suppress(HubUnreachable):
+                await self._take_turn()
+
+    async def _report_connection(self) -> None:
+        is_connected = self.fabric.is_connected
+        if is_connected:
+            self.services.trouble(_TOPIC, None)
+        if is_connected != self._was_connected and (is_connected or self._was_connected is not None):
+            kind = "fleet.lost" if self._was_connected else "fleet.back"
+            await self._news.tell(
+                "fleet.joined" if self._was_connected is None else kind, {"host": self.host}
+            )
+            if not is_connected:
+                self.services.trouble(_TOPIC, "the hub is unreachable: what runs continues")
+            self._was_connected = is_connected
+        if not is_connected:
+            return
+        silent = {each.name for each in self.picture.hosts} - {each.name for each in self.picture.heard()}
+        for name in sorted(silent - self._silent):
+            entry = self.picture.known(Bucket.HOSTS, name)
+            key = f"fleet.host.silent {name} {entry.revision if entry else 0}"
+            await self._news.tell("fleet.host.silent", {"host": name}, key=key)
+        self._silent = set(silent)
+
+    # --- items -----------------------------------------------------------------------------------------
+
+    async def _take_turn(self) -> None:
+        """Claim the item that suits this machine best, after a wait that lets better ones go first."""
+        if self.draining or not self.fabric.is_connected:
+            return
+        rival = self._rival()
+        self.services.trouble(
+            f"{_TOPIC} name", rival and f"another machine uses the name {self.host}: {rival}"
+        )
+        if rival:
+            return
+        now, here = self.services.clock.now(), asyncio.get_running_loop().time()
+        free = [
+            each
+            for each in self.picture.items
+            if each.id not in self.holders and self._avoided.get(each.id, 0.0) <= here
+        ]
+        if not free:
+            return
+        me, limits = await asyncio.to_thread(self.record), self.picture.limits
+        item = fit.choose(free, me, self.picture.heard(), limits, now)
+        if item is None:
+            return
+        suits = fit.score(item, me, limits, now)
+        await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
+        latest = self.picture.item(item.id)
+        if not fit.waits_for(latest, self.services.clock.now()) and not self.draining:
+            self.take(latest)
+
+    def _rival(self) -> str | None:
+        """Return what the record under this machine's name says, if another machine has written it."""
+        entry = self.picture.known(Bucket.HOSTS, self.host)
+        is_other = entry is not None and entry.value.boot != self.boot
+        return f"boot {entry.value.boot}" if entry and is_other else None
+
+    def may_take(self, key: str, item_id: ItemId) -> bool:
+        """Whether this machine may take over the lease with this key, of an item that has not ended."""
+        known = self.picture.known(Bucket.ITEMS, item_id)
+        if self.draining or known is None or item_id in self.holders or known.value.state in ENDED:
+            return False
+        item: Item = known.value
+        is_its_branch = lease_key(repo_id(item.repo), item.branch) == key
+        me = self.picture.known(Bucket.HOSTS, self.host)
+        now = self.services.clock.now()
+        return is_its_branch and me is not None and not fit.misfits(item, me.value, self.picture.limits, now)
+
+    async def take_over(self, item_id: ItemId, lease: TakeLease) -> None:
+        """Claim the lease of a silent machine."""
+        if item_id not in self.holders and not self.draining:
+            self.take(self.picture.item(item_id), lease)
+
+    def take(self, item: Item, start: TakeLease | Lease | None = None) -> ItemHolder:
+        """Hold an item from now on: claim it, take it over, or continue what an earlier daemon held."""
+        holder = self.holders[item.id] = self.hold(item, start)
+        self._tasks[item.id] = task = asyncio.create_task(holder.run(), name=f"item {item.id}")
+        task.add_done_callback(lambda done: self._gave_back(item.id, done))
+        self._changed.set()
+        return holder
+
+    def _gave_back(self, item_id: str, task: "asyncio.Task[None]") -> None:
+        self.holders.pop(item_id, None)
+        self._tasks.pop(item_id, None)
+        self._avoided[item_id] = asyncio.get_event_loop().time() + AVOIDED_S
+        self._changed.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.error("item %s: its holder failed", item_id, exc_info=error)
+            self.services.trouble(f"item {item_id}", f"its holder failed: {error}")
+
+    async def drain(self, *, ends: bool = False) -> None:
+        """Claim nothing more, and give back what this machine has; ``ends``: take part again."""
+        self.draining = not ends
+        self._changed.set()
+        if self.draining:
+            await asyncio.gather(*(each.drain() for each in [*self.holders.values()]))
+
+    # --- requests of people ----------------------------------------------------------------------------
+
+    async def submit(self, item: Item) -> dict[str, Any]:
+        """Add an item. Raises HubUnreachable."""
+        item = replace(item, at=self.services.clock.now())
+        await self._write(item, 0)
+        return self.picture.explained(item.id)
+
+    async def act(self, item_id: str, verb: str, by: str) -> dict[str, Any]:
+        """Carry out a person's verb on an item. Raises NotFound, WrongState, HubUnreachable."""
+        for _ in range(5):
+            self.picture.item(item_id)
+            with suppress(WrongRevision):
+                entry = await self.fabric.get(Bucket.ITEMS, item_id)
+                present = self.picture.take(Bucket.ITEMS, entry) if entry else None
+                if present is None or entry is None:
+                    self.picture.item(item_id)
+                    raise WrongState(f"the hub has no item {item_id}")
+                await self._write(by_person(present, verb, by, self.services.clock.now()), entry.revision)
+                return self.picture.explained(item_id)
+        raise WrongState(f"{item_id} changes all the time", mend="try again")
+
+    async def _write(self, item: Item, revision: int) -> None:
+        value = write_value(item)
+        if revision:
+            revision = await self.fabric.update(Bucket.ITEMS, item.id, value, revision=revision)
+        else:
+            revision = await self.fabric.create(Bucket.ITEMS, item.id, value)
+        self.picture.take(Bucket.ITEMS, Entry(item.id, value, revision))
+
+    async def _restore(self) -> None:
+        """Give a hub that lost its store the items that this machine knows."""
+        since: float | None = None
+        while True:
+            await asyncio.sleep(TURN_S)
+            if (connected := self.fabric.connected_since) is None or connected == since:
+                continue
+            with suppress(HubUnreachable):
+                there = [each.key for each in await self.fabric.entries(Bucket.ITEMS)]
+                for key, item in self.picture.missing(Bucket.ITEMS, there).items():
+                    if not is_old(item, self.services.clock.now()):
+                        with suppress(WrongRevision):
+                            await self.fabric.create(Bucket.ITEMS, key, write_value(item))
+                since = connected
+
+
+def _existing(directory: Path) -> Path:
+    while not directory.exists() and directory != directory.parent:
+        directory = directory.parent
+    return directory
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(each.name for each in directory.iterdir() if each.is_dir())[:256]
+    except OSError:
+        return []

@@ -1,0 +1,309 @@
+"""A machine in its fleet: its record, claims, requests of people. The engine is the one in memory."""
+
+import asyncio
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ralphd.config.specs import AccountsSpec, FleetSpec
+from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.model import HostName, HostRecord, Item, ItemId, ItemState, Need, Want
+from ralphd.core.fleet.names import want_key
+from ralphd.daemon.fleet import member as members
+from ralphd.daemon.fleet.control import Control
+from ralphd.daemon.fleet.fleet import Fleet
+from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.services import EventPublisher, Services
+from ralphd.errors import HubSilent, NotFound, UsageError, WrongState
+from ralphd.fleet.fabric import Bucket
+from ralphd.fleet.memory import MemoryFabric, MemoryHub
+from ralphd.notify.hub import Hub
+from ralphd.process.machine import Clock
+from ralphd.store.events import EventStore
+from tests.helpers import eventually
+
+REPO = "https://example.com/team/app.git"
+ITEM = Item(ItemId("i-aaaa"), REPO, "main", "ralph/i-aaaa")
+
+
+@dataclass
+class Holder:
+    """What a machine does with an item, as far as the member sees it."""
+
+    item: Item
+    token: int = 7
+    wanted: list[Item] = field(default_factory=list)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        await self.ended.wait()
+
+    async def drain(self) -> None:
+        self.ended.set()
+
+    async def want(self, item: Item) -> None:
+        self.wanted.append(item)
+
+    def holds(self, token: int) -> bool:
+        return token == self.token
+
+
+@dataclass
+class Ralphs:
+    """The ralphs of a machine."""
+
+    orders: list[tuple[str, str]] = field(default_factory=list)
+
+    async def view_bytes(self, name: str) -> bytes:
+        return b'{"name": "%s", "state": "running"}' % name.encode()
+
+    async def order(self, name: str, verb: str) -> bytes:
+        self.orders.append((name, verb))
+        return await self.view_bytes(name)
+
+
+@dataclass
+class Machine:
+    member: Member
+    fleet: Fleet
+    ralphs: Ralphs
+    events: EventStore
+    held: list[Holder]
+
+    @property
+    def told(self) -> Counter[str]:
+        return self.member.services.news.told
+
+
+@asynccontextmanager
+async def a_machine(
+    hub: MemoryHub, state: Path, name: str, *, boot: str = "b1", **spec: Any
+) -> AsyncIterator[Machine]:
+    state = state / name / boot
+    state.mkdir(parents=True)
+    events = await EventStore.open(state / "events.db")
+    clock, ralphs, held = Clock(), Ralphs(), list[Holder]()
+    services = Services(state, state / "sock", 0o077, clock, EventPublisher(events, Hub(), clock))
+    own = FleetSpec(allow_repos=("*",), slots=1, **spec)
+
+    def hold(item: Item, start: object) -> Holder:
+        held.append(Holder(item))
+        return held[-1]
+
+    member = Member(
+        HostName(name), boot, MemoryFabric(hub, name), services, lambda: own, AccountsSpec, state, list, hold
+    )
+    fleet = Fleet(member, Control(member, ralphs))
+    running = asyncio.create_task(fleet.run())
+    try:
+        yield Machine(member, fleet, ralphs, events, held)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await events.close()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "TURN_S", 0.02)
+    monkeypatch.setattr(members.fit, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(members.fit, "RANDOM_DELAY_S", 0.02)
+
+
+async def put(hub: MemoryHub, bucket: Bucket, key: str, value: Any) -> None:
+    writer = MemoryFabric(hub, "writer")
+    await writer.connect()
+    await writer.put(bucket, key, write_value(value))
+    await writer.close()
+
+
+async def test_a_machine_describes_itself(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1", labels=("docker",)) as one:
+        host = await eventually(lambda: one.fleet.view()["hosts"])
+        assert [each["host"] for each in host] == ["h1"]
+        assert (host[0]["state"], host[0]["labels"], host[0]["slots"]) == ("up", ["docker"], 1)
+        assert await eventually(lambda: one.told["fleet.joined"]) == 1
+
+
+async def test_an_open_item_is_taken_once(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        assert await eventually(lambda: one.held)
+        assert (one.held[0].item, len(one.held)) == (ITEM, 1)
+        await eventually(lambda: one.fleet.view()["hosts"][0]["used"] == 1)
+
+
+async def test_a_machine_that_does_not_fit_says_why(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    needs = replace(ITEM, need=Need(labels=("gpu",)))
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, needs)
+        await eventually(lambda: one.member.picture.items and one.member.picture.hosts)
+        explained = one.member.picture.explained(ITEM.id)
+        assert explained["hosts"][0]["misfits"] == ["needs label gpu; it has none"]
+        assert one.held == []
+        with pytest.raises(NotFound):
+            one.member.picture.explained("i-zzzz")
+
+
+async def test_a_drained_machine_gives_back_and_rests(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2") as two:
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        first = await eventually(lambda: one.held + two.held)
+        holder, other = (one, two) if one.held else (two, one)
+        await eventually(lambda: len(other.member.picture.hosts) == 2)
+        answer = await other.fleet.drain(holder.member.host, "drain", "me")
+        assert answer == {"host": holder.member.host, "draining": True}
+        assert first[0].ended.is_set()
+        assert await eventually(lambda: other.held), "another machine has it"
+
+
+async def test_two_machines_with_one_name_are_told(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: one.member.picture.hosts)
+        await put(hub, Bucket.HOSTS, "h1", HostRecord(HostName("h1"), "other", "1"))
+        await eventually(lambda: any("the name h1" in each for each in one.member.services.problems()))
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: one.member.picture.items)
+        assert one.held == []
+
+
+async def test_a_wiped_hub_gets_its_items_again(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    held = replace(ITEM, state=ItemState.HELD)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, held)
+        await eventually(lambda: one.member.picture.items)
+        hub.lose_writes(1000)
+        await eventually(lambda: hub.values[Bucket.ITEMS])
+        assert hub.values[Bucket.ITEMS][ITEM.id].value == write_value(held)
+
+
+async def test_a_lost_hub_is_reported_once(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: one.told["fleet.joined"] and one.fleet.view()["hosts"])
+        hub.cut("h1")
+        await eventually(lambda: one.told["fleet.lost"])
+        assert not one.fleet.view()["connected"]
+        assert [each["host"] for each in one.fleet.view()["hosts"]] == ["h1"], "as last known"
+        with pytest.raises(HubSilent):
+            await one.fleet.order("h2", "api", "stop", "me")
+        hub.heal("h1")
+        await eventually(lambda: one.told["fleet.back"])
+        assert one.told["fleet.lost"] == 1
+
+
+async def test_a_person_stops_a_ralph_elsewhere(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2") as two:
+        await eventually(lambda: len(one.member.picture.hosts) == 2)
+        answer = await one.fleet.order("h2", "api", "stop", "me")
+        assert answer == {"done": True, "ralph": {"name": "api", "state": "running"}}
+        assert two.ralphs.orders == [("api", "stop")]
+        assert (await one.fleet.ralph("h2", "api"))["name"] == "api"
+        with pytest.raises(NotFound):
+            await one.fleet.order("h3", "api", "stop", "me")
+
+
+async def test_a_machine_can_refuse_remote_control(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with (
+        a_machine(hub, tmp_path, "h1") as one,
+        a_machine(hub, tmp_path, "h2", remote_control=False) as two,
+    ):
+        await eventually(lambda: len(one.member.picture.hosts) == 2)
+        with pytest.raises(WrongState, match="takes no requests"):
+            await one.fleet.order("h2", "api", "stop", "me")
+        assert two.ralphs.orders == []
+
+
+async def test_an_absent_machine_gets_its_want_later(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.HOSTS, "h2", HostRecord(HostName("h2"), "b", "1"))
+        await eventually(lambda: len(one.member.picture.hosts) == 2)
+        answer = await one.fleet.order("h2", "api", "pause", "me")
+        assert answer == {"done": False, "ralph": None}
+        async with a_machine(hub, tmp_path, "h2") as two:
+            await eventually(lambda: two.ralphs.orders)
+            assert two.ralphs.orders == [("api", "pause")]
+
+
+async def test_no_request_of_a_machine_starts_anything(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        for route, body in (
+            ("start", {"name": "api"}),
+            ("stop", {"name": "../x"}),
+            ("", {}),
+            ("x", {"name": 3}),
+        ):
+            fault = (await one.fleet.control.answer(route, body))["fault"]
+            assert fault["slug"] == "usage", route
+        assert await one.fleet.control.answer("status", {"lease": "x.y", "token": 7}) == {"holds": False}
+        assert one.ralphs.orders == []
+
+
+async def test_a_change_of_an_item_reaches_its_holder(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: one.held)
+        explained = await one.fleet.act(ITEM.id, "hold", "me")
+        assert (explained["item"]["state"], explained["item"]["why"]) == ("held", "hold by me on h1")
+        wanted = await eventually(lambda: one.held[0].wanted)
+        assert wanted[-1].state is ItemState.HELD
+        with pytest.raises(WrongState, match="does not apply"):
+            await one.fleet.act(ITEM.id, "resume", "me")
+
+
+async def test_an_item_is_checked_before_it_is_added(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    remote = tmp_path / "app.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(remote))
+    tree = git(remote, "mktree")
+    git(remote, "update-ref", "refs/heads/main", git(remote, "commit-tree", "-m", "first", tree))
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: one.fleet.view()["hosts"])
+        for asked, why in (
+            ({"repo": str(tmp_path / "nowhere"), "base": "main"}, "cannot be reached"),
+            ({"repo": str(remote), "base": "nope"}, "has no branch nope"),
+            ({"repo": "not a url", "base": "main"}, "cannot be an item"),
+            ({"repo": str(remote), "base": "a..b"}, "cannot be an item"),
+        ):
+            with pytest.raises(UsageError, match=why):
+                await one.fleet.submit(asked, "me")
+        explained = await one.fleet.submit({"repo": str(remote), "base": "main", "priority": 5}, "me")
+        assert (explained["item"]["state"], explained["item"]["priority"]) == ("open", 5)
+        assert await eventually(lambda: one.held)
+
+
+async def test_a_want_is_carried_out_once(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    await put(hub, Bucket.WANTS, want_key(HostName("h1"), "api"), Want("w1", "stop", "me"))
+    await put(hub, Bucket.WANTS, want_key(HostName("h2"), "api"), Want("w2", "stop", "me"))
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: one.told["fleet.joined"] and one.ralphs.orders)
+        hub.cut("h1")
+        await eventually(lambda: one.told["fleet.lost"])
+        hub.heal("h1")  # all values of the bucket come again
+        await put(hub, Bucket.WANTS, want_key(HostName("h1"), "web"), Want("w3", "stop", "me"))
+        await eventually(lambda: len(one.ralphs.orders) == 2)
+        assert one.ralphs.orders == [("api", "stop"), ("web", "stop")]
+
+
+def git(directory: Path, *words: str) -> str:
+    identity = ("-c", "user.name=t", "-c", "user.email=t@example.com")
+    command = ("git", "-C", str(directory), *identity, *words)
+    return subprocess.run(command, check=True, capture_output=True, text=True, input="").stdout.strip()
