@@ -72,7 +72,7 @@ class Work(Protocol):
         """Clone or fetch. Return why it is not ready; empty if it is."""
 
     async def begin(self, tip: str, note: str) -> None:
-        """Start or adopt the ralph at ``tip``, which may have to be fetched; empty: at the base.
+        """Start the ralph at ``tip``, which may have to be fetched; empty: at the base. Or adopt it.
 
         Raises RalphdError.
         """
@@ -90,7 +90,7 @@ class Work(Protocol):
         """Continue the paused ralph."""
 
     async def saved(self) -> tuple[str, ...]:
-        """Return the commits to save: HEAD, then a snapshot of uncommitted files if there are any."""
+        """Return the commits to save: HEAD, then a snapshot of uncommitted files; none without a worktree."""
 
     async def forget(self) -> None:
         """Remove the ralph and its worktree: what they had is on the remote."""
@@ -129,7 +129,7 @@ class Holder:
         self._record, self._report, self._clocks = record, report, clocks or Clocks()
         self._start, self._key = start, lease_key(repo_id(item.repo), item.branch)
         self._has_ralph = self._is_resumed = isinstance(start, Lease)
-        self._is_begun = self._is_releasing = False
+        self._has_item = self._is_begun = self._is_releasing = False
         self._end: _End | None = None
         self._pauses = {"goal"} if item.goal == "paused" else set()
         self._pausing, self._changed, self._over = asyncio.Lock(), asyncio.Event(), asyncio.Event()
@@ -163,36 +163,34 @@ class Holder:
             self._over.set()
 
     async def drain(self) -> None:
-        """Stop the ralph, push its head, release the item and the lease, and wait until that is done."""
+        """Stop the ralph, push its head, release the item and the lease, and wait until that is done.
+
+        That is not before git and the hub answer, so the caller has a limit. Cancellation stops nothing.
+        """
         self._end_with(_End(ItemState.OPEN, "drained", is_try=False))
         await self._over.wait()
 
     async def want(self, item: Item) -> None:
         """Follow an item as a person, or a hub that forgot something, changed it."""
-        if not self.hold.is_active or self._end or not self._is_begun:
+        if not self._has_item or self._end is not None:  # else it is read when this host takes it
             return
-        if not is_holder(item, self.host, self.hold.lease.token):
-            await self._take_item()
-        elif item.goal == "stopped":
-            self._end_with(_End(ItemState.OPEN, item.why or "stopped", is_try=False))
+        if is_holder(item, self.host, self.hold.lease.token):
+            await self._obey(item)
         else:
-            self.item = item
-            await self._pause("goal", is_on=item.goal == "paused")
+            await self._take_item()
 
     # From the claim to the end
 
     async def _is_started(self) -> bool:
-        while self._end is None and (why := await self.work.prepare()):
-            if not self._is_resumed:
+        while why := await self.work.prepare():
+            if not self._is_resumed or self._end is not None:
                 self.why = why
                 return False
             await asyncio.sleep(tick_s(self._rules))
-        if self._end is not None:
-            return False
         if self._is_resumed:
             self._follow((self.hold, self._orders))
             return True
-        if (start := await self._seen()) is None:
+        if self._end is not None or (start := await self._seen()) is None:
             return False
         key, ref, at = start.key, start.ref, self._clocks.monotonic()
         claim = begin_claim(
@@ -241,11 +239,13 @@ class Holder:
         try:
             await self.work.begin(self.hold.lease.pushed, self._note)
         except RalphdError as fault:
+            self._has_ralph = self._is_resumed
             self._end_with(_End(ItemState.OPEN, in_one_line(fault), is_own=True))
             return
-        self._is_begun = True
-        if self._pauses:
-            await self.work.pause()
+        async with self._pausing:
+            self._is_begun = True
+            if self._pauses:
+                await self.work.pause()
         self._tasks.create_task(self._write_item(self._working))
         while self._end is None:
             progress = await self.work.changed()
@@ -332,18 +332,22 @@ class Holder:
             self._end_with(_End(ItemState.OPEN, "the item is not for this host now", is_try=False))
             return False
         if before.holder is not None and before.holder != self.host:
-            refs, at = (
-                f"refs/ralph/stale/{self.item.branch}/{before.token}",
-                short_sha(self.hold.lease.pushed),
-            )
-            self._note = (
-                f"Taken over from {before.holder} at {at or 'the base'}. If its unpushed work comes back,"
-                f" it will be at {refs}."
-            )
+            at = short_sha(self.hold.lease.pushed) or "the base"
+            ref = f"refs/ralph/stale/{item.branch}/{before.token}"
+            self._note = f"Taken over from {before.holder} at {at}. Its unpushed work may appear at {ref}."
             await self._tell("item.taken_over", previous=before.holder)
         elif not is_holder(before, self.host, token):
             await self._tell("item.claimed")
-        return True
+        self._has_item = True
+        await self._obey(item)
+        return self._end is None
+
+    async def _obey(self, item: Item) -> None:
+        self.item = item
+        if item.goal == "stopped":
+            self._end_with(_End(ItemState.OPEN, item.why or "stopped", is_try=False))
+        else:
+            await self._pause("goal", is_on=item.goal == "paused")
 
     def _working(self, item: Item) -> Item | None:
         token = self.hold.lease.token

@@ -36,8 +36,8 @@ Take: TypeAlias = Callable[[ItemId, TakeLease], Awaitable[None]]
 class Watcher:
     """The leases of all other hosts, as this one sees them.
 
-    ``fits``: whether this host may have an item now, which has not ended. ``fence_of`` raises RalphdError or
-    OSError where it has no clone to read the remote with.
+    ``fits``: whether a key is that of the item's branch, the item has not ended, and this host may have it
+    now. ``fence_of`` raises RalphdError or OSError where it has no clone to read the remote with.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Watcher:
         fabric: Fabric,
         rules: LeaseRules,
         *,
-        fits: Callable[[ItemId], bool],
+        fits: Callable[[str, ItemId], bool],
         fence_of: Callable[[ItemId], Awaitable[Fence]],
         take: Take,
         report: Report,
@@ -72,17 +72,17 @@ class Watcher:
         async with asyncio.TaskGroup() as self._tasks:
             while True:
                 tick = Tick(self._fabric.connected_since, self._clocks.boottime())
-                for key, watch in tuple(self._watches.items()):
-                    if self._fits(_of(watch).item or ItemId("")):
-                        self._feed(key, tick)
+                for key in tuple(self._watches):
+                    self._feed(key, tick)
                 await asyncio.sleep(tick_s(self._rules))
 
     def take_now(self, key: str) -> None:
-        """Take a lease after one look at its ref: a person is the other witness."""
+        """Take a lease after one look at its ref, while ``run`` runs: a person is the other witness."""
         self._feed(key, LeaseNews.TAKE_NOW)
 
     def _feed(self, key: str, fact: LeaseFact) -> None:
-        if (watch := self._watches.get(key)) is None:
+        watch = self._watches.get(key)
+        if watch is None or not self._fits(key, _of(watch).item or ItemId("")):
             return
         self._watches[key], orders = step(watch, fact, self._rules, self._clocks.monotonic())
         for order in orders:

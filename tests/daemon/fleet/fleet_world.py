@@ -11,6 +11,7 @@ from ralphd.core.fleet.model import HostName, Item, ItemId, ItemState, Lease
 from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.daemon.fleet.holder import Holder, Progress
 from ralphd.daemon.fleet.orders import Clocks
+from ralphd.errors import RalphdError
 from ralphd.fleet.fabric import Bucket, JsonObject
 from ralphd.fleet.memory import MemoryFabric, MemoryHub
 from ralphd.git.fence.fence import Fence
@@ -30,6 +31,7 @@ class FakeWork:
     def __init__(self, tree: WorkTree, fence: Fence) -> None:
         self.tree, self.fence = tree, fence
         self.fault = ""
+        self.begin_fault = ""
         self.notes: list[str] = []
         self.calls: list[str] = []
         self.news: asyncio.Queue[Progress] = asyncio.Queue()
@@ -53,6 +55,8 @@ class FakeWork:
     async def begin(self, tip: str, note: str) -> None:
         self.calls.append("begin")
         self.notes.append(note)
+        if self.begin_fault:
+            raise RalphdError(self.begin_fault)
         if tip and "adopts" not in self.calls:
             self.tree.git("fetch", "--quiet", self.fence.url, HEAD_REF)
             self.tree.git("reset", "--quiet", "--hard", tip)
@@ -85,6 +89,7 @@ class FleetHost:
     work: FakeWork
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     kept: JsonObject | None = None
+    rules: LeaseRules = RULES
     holder: Holder | None = None
     task: asyncio.Task[None] | None = None
 
@@ -105,7 +110,7 @@ class FleetHost:
             "boot",
             self.fabric,
             self.work,
-            RULES,
+            self.rules,
             record=record,
             report=report,
             clocks=clocks,

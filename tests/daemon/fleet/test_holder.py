@@ -12,7 +12,7 @@ from ralphd.core.fleet.lease_model import KeySeen, RefSeen, Stage, TakeLease
 from ralphd.core.fleet.model import HostName, Item, ItemState, Lease
 from ralphd.fleet.fabric import Bucket
 from tests.daemon.fleet.fleet_world import ITEM, KEY, FleetHost, FleetWorld
-from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, world
+from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, environment, world
 from tests.helpers import eventually
 
 STALE = f"refs/ralph/stale/{BRANCH}/1"
@@ -307,6 +307,63 @@ async def test_a_person_pauses_and_resumes(fleet: FleetWorld) -> None:
     await holder.want(replace(item, goal="running"))
 
     assert host.work.calls == ["begin", "pause", "resume"]
+
+
+async def test_a_paused_item_waits_for_its_person(fleet: FleetWorld) -> None:
+    host = await fleet.host("h1")
+    await host.works()
+    await host.crashes()
+    fleet.set_item(replace(fleet.item, goal="paused"))
+    other = await fleet.host("h2")
+    holder = other.starts(item=fleet.item, start=taken(fleet))
+    await eventually(lambda: fleet.item.holder == "h2", what="the takeover")
+    await eventually(other.has("item.taken_over"), what="the event")
+    assert "begin" not in other.work.calls
+
+    fleet.set_item(by_person(fleet.item, "resume", "me", 0.0))
+    await holder.want(fleet.item)
+
+    await eventually(lambda: "begin" in other.work.calls, what="the ralph")
+    assert "pause" not in other.work.calls
+
+
+async def test_a_ralph_that_cannot_start_releases(fleet: FleetWorld) -> None:
+    host = await fleet.host("h1")
+    host.work.begin_fault = "no agent is installed"
+    host.starts()
+
+    assert await host.ended() is Stage.RELEASED
+
+    assert (fleet.item.state, fleet.item.tries, fleet.ref(HEAD_REF)) == (ItemState.OPEN, 1, "")
+    assert fleet.item.last is not None
+    assert fleet.item.last.why == "no agent is installed"
+
+
+async def test_a_long_outage_pauses_the_ralph(fleet: FleetWorld) -> None:
+    host = await fleet.host("h1")
+    host.rules = replace(host.rules, max_offline_s=0.8)
+    await host.works()
+    fleet.hub.cut("h1")
+    await eventually(lambda: "pause" in host.work.calls, timeout_s=30.0, what="the pause")
+
+    fleet.hub.heal()
+
+    await eventually(lambda: host.work.calls[-1] == "resume", timeout_s=30.0, what="the resume")
+
+
+async def test_a_push_without_answer_is_not_repeated(fleet: FleetWorld) -> None:
+    host = await fleet.host("h1")
+    holder = await host.works()
+    host.work.fence = replace(host.work.fence, environment=environment("after"))
+    before = holder.hold.n
+
+    head = await host.pushes("two")
+
+    assert fleet.lease().pushed == head
+    assert holder.hold.n == fleet.lease().n == before + 1
+    host.work.end(ItemState.FAILED, "the checks fail")
+    assert await host.ended() is Stage.RELEASED
+    assert (fleet.item.state, fleet.item.why) == (ItemState.FAILED, "the checks fail")
 
 
 # The daemon

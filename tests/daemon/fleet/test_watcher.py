@@ -30,7 +30,7 @@ class Watching:
             host.name,
             host.fabric,
             RULES,
-            fits=lambda item: self.fits and item == ITEM.id,
+            fits=lambda key, item: self.fits and (key, item) == (KEY, ITEM.id),
             fence_of=self._fence_of,
             take=self._take,
             report=host.report,
