@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.fleet.names import normalized_url, repo_id
+from ralphd.core.fleet.names import repo_id
 from ralphd.git import remote, repo
 from ralphd.git.fence.fence import dead_pushurl
 from ralphd.git.landing.isolated import isolated
@@ -47,14 +47,21 @@ class Clones:
     keep: int = KEEP_CLONES
     limit_s: float = CLONE_LIMIT_S
 
-    def ready(self, url: str) -> Path:
-        """Return the clone of a repository as the remote is now: made, or fetched. Remove old clones."""
+    @property
+    def scratch(self) -> Path:
+        """A directory for temporary files of git: a run in a sandbox cannot write it."""
+        return self.folder / ".scratch"
+
+    def directory(self, url: str) -> Path:
+        """Return where the clone of a repository is, made or not."""
         try:
-            normalized_url(url)
+            return self.folder / repo_id(url)
         except ValueError as fault:
             raise NotDone(str(fault)) from fault
-        make_private_directory(self.folder)
-        directory = self.folder / repo_id(url)
+
+    def ready(self, directory: Path, url: str) -> None:
+        """Make or fetch a clone, so that it has what the remote has now. Remove old clones."""
+        make_private_directory(self.scratch)
         with _locks[directory]:
             if (directory / ".git").exists():
                 self._fetch(directory, url)
@@ -64,7 +71,6 @@ class Clones:
                 raise NotDone(why)
             os.utime(directory)
         self._prune(directory)
-        return directory
 
     def fetch(self, directory: Path, url: str, *more: str) -> None:
         """Read the branches of the remote into TRACKED, and with refspecs ``more`` other refs into ASIDE."""
@@ -74,7 +80,7 @@ class Clones:
     def _fetch(self, directory: Path, url: str, *more: str) -> None:
         kinds = (TRACKED, ASIDE) if more else (TRACKED,)
         words = ("--no-tags", "--prune", "--", url, f"+refs/heads/*:{TRACKED}*", *more)
-        with isolated(GitRunner(directory)) as variables:
+        with isolated(GitRunner(directory), self.scratch) as variables:
             inside = {**variables, **_TRANSPORTS}
             why = remote.fetch(
                 directory, *words, outside=self.environment, inside=inside, limit_s=self.limit_s

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 from ralphd.core.fleet.model import Item, ItemState
 from ralphd.core.loop.inbox import Inbox, with_note
@@ -50,6 +50,7 @@ T = TypeVar("T")
 STOP_LIMIT_S: Final = 60.0
 RULES: Final = "ralph.toml"
 _POLL_S: Final = 1.0
+_VERDICTS: Final = 20
 _WHY_CHARS: Final = 300
 _BOUNDARIES: Final = ("iteration.finished", "ralph.exited")
 """After these a commit is kept, where no tests decide about it."""
@@ -83,13 +84,14 @@ class Ralphs(Protocol):
     async def ask(self, name: str, kind: "Callable[..., Event]", **how: bool) -> bytes: ...
     async def send(self, name: str, change: "Callable[[Inbox, Moment], Inbox]") -> bytes: ...
     async def view_bytes(self, name: str) -> bytes: ...
+    async def past(self, name: str, what: Literal["verdicts"], limit: int) -> list[dict[str, Any]]: ...
 
 
 class RalphWork:
     """The work on one item. Used on the event loop only; git runs in threads.
 
     ``environment`` is that of the user whose logins and git credentials count. ``fence`` is there after
-    ``prepare``.
+    ``prepare``, even if the remote was away.
     """
 
     fence: Fence
@@ -109,22 +111,22 @@ class RalphWork:
     async def prepare(self) -> str:
         """Clone or fetch the repository. Return why the item cannot begin here; empty if it can."""
         try:
-            directory = await asyncio.to_thread(self._prepared)
+            directory = self._clones.directory(self._item.repo)
+            self.fence = Fence(directory, self._item.repo, self._environment, self._form)
+            await asyncio.to_thread(self._prepare, directory)
         except (NotDone, OSError) as fault:
             return one_line(error_text(fault), _WHY_CHARS)
         except RalphdError as fault:
             return one_line(str(fault), _WHY_CHARS)
-        self.fence = Fence(directory, self._item.repo, self._environment, self._form)
         return ""
 
-    def _prepared(self) -> Path:
-        directory = self._clones.ready(self._item.repo)
+    def _prepare(self, directory: Path) -> None:
+        self._clones.ready(directory, self._item.repo)
         git, base = GitRunner(directory), self._item.base
         if (commit := git.commit(f"{TRACKED}{base}")) is None:
             raise NotDone(f"{self._item.repo} has no branch {base}")
         if _rules(git, commit) is None:
             raise NotDone(f"{self._item.repo} has no {RULES} on {base}: ralphctl init, then commit it")
-        return directory
 
     async def begin(self, tip: str, note: str) -> None:
         """Start the ralph on the item's branch at ``tip``, empty: at the base; or adopt the one that works.
@@ -138,7 +140,7 @@ class RalphWork:
                 mend = f"ralphctl rm {self.name}"
                 raise NameTaken(f"another ralph has the name {self.name}", mend=mend)
             if view["state"] not in _ENDED:
-                self._is_kept = view["guard"] is None
+                self._is_kept = True
                 return
             if not await self._has(tip):
                 await self.forget()
@@ -192,22 +194,24 @@ class RalphWork:
     # --- changes ----------------------------------------------------------------------------------------
 
     async def changed(self) -> Progress:
-        """Wait until another commit of the branch is kept, or the ralph ends or needs a person."""
+        """Wait until another commit of the branch is kept, or the ralph ends or needs a person.
+
+        A ``stop`` of ours changes nothing: cancel the wait.
+        """
         await self._listen()
         while True:
             if (view := await self._view()) is None:
                 return Progress(self._head, ItemState.HELD, f"the ralph {self.name} was removed")
             state, why = self._standing(view)
             if state is ItemState.DONE or self._is_kept:
-                self._is_kept, before = False, self._head
-                self._head = await self._in_thread(self._tip)
+                before, is_guarded = self._head, view["guard"] is not None and state is None
+                self._head = await (self._newest_green() if is_guarded else self._in_thread(self._tip))
+                self._is_kept = False
                 if state is None and self._head != before:
                     return Progress(self._head)
             if state is not None:
                 return Progress(self._head, state, one_line(why, _WHY_CHARS))
-            if (kept := await self._news(is_guarded=view["guard"] is not None)) and kept != self._head:
-                self._head = kept
-                return Progress(kept)
+            await self._news(("commit.kept",) if view["guard"] else _BOUNDARIES)
 
     def _standing(self, view: Mapping[str, Any]) -> tuple[ItemState | None, str]:
         """Return what the state of the ralph means for the item, and why."""
@@ -223,21 +227,13 @@ class RalphWork:
                 return ItemState.HELD, why or f"paused: {view['pause_reason']}"
         return None, ""
 
-    async def _news(self, *, is_guarded: bool) -> str:
-        """Wait for an event of the ralph. Return the newest commit that tests have kept, if any."""
-        try:
-            # An event is published before the state that goes with it.
+    async def _news(self, kinds: tuple[str, ...]) -> None:
+        """Wait for an event, for _POLL_S at most: it is published before the state that goes with it."""
+        with suppress(TimeoutError):
             async with asyncio.timeout(_POLL_S):
                 event = await self._next()
-        except TimeoutError:
-            return ""
-        if event is None:
-            self._is_kept = not is_guarded  # some events are lost
-        elif event.ralph == self.name and event.type == "commit.kept":
-            return await self._in_thread(self._newest, event.data["commits"])
-        elif event.ralph == self.name and event.type in _BOUNDARIES:
-            self._is_kept = not is_guarded
-        return ""
+                # None: some events are lost.
+                self._is_kept = event is None or (event.ralph == self.name and event.type in kinds)
 
     async def _next(self) -> "StoredEvent | None":
         await self._listen()
@@ -251,6 +247,13 @@ class RalphWork:
     async def _listen(self) -> None:
         if self._events is None:
             self._events = await self._ralphs.hub.subscribe().__aenter__()
+
+    async def _newest_green(self) -> str:
+        """Return the newest commit that the tests have kept; the last known one without any."""
+        for verdict in await self._ralphs.past(self.name, "verdicts", _VERDICTS):
+            if verdict["verdict"] == "kept" and verdict["commits"]:
+                return await self._in_thread(self._newest, verdict["commits"]) or self._head
+        return self._head
 
     def _newest(self, commits: list[str]) -> str:
         git, branch = GitRunner(self.fence.directory), f"refs/heads/{self._item.branch}"
@@ -296,7 +299,7 @@ class RalphWork:
         commits, left = [self._tip()], Snapshot()
         if directory is not None and Path(directory).exists():
             commits += [GitRunner(Path(directory)).commit("HEAD") or ""]
-            left = snapshot(Path(directory), f"fleet item {self._item.id}")
+            left = snapshot(Path(directory), f"fleet item {self._item.id}", scratch=self._clones.scratch)
             if left.trouble:
                 logger.warning("%s", left.trouble, extra={"ralph": self.name})
         return (*dict.fromkeys(each for each in (*commits, left.commit) if each),), left

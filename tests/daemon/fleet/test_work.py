@@ -4,13 +4,13 @@ import asyncio
 import json
 import socket
 import tempfile
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from ralphd.core.fleet.model import ItemState
+from ralphd.core.supervision.events import StopRequested
 from ralphd.daemon.fleet.clones import Clones
 from ralphd.daemon.fleet.work import Progress, RalphWork
 from ralphd.errors import RalphdError, UnknownRalph
@@ -96,8 +96,6 @@ async def test_a_failed_ralph_says_why(hosted: Stage) -> None:
 
 async def test_a_person_who_stops_it_holds_the_item(hosted: Stage) -> None:
     work = await hosted.begun()
-    from ralphd.core.supervision.events import StopRequested
-
     await hosted.host.ask("i-7f3k", StopRequested, now=True)
 
     assert (await changed(work)).state is ItemState.HELD
@@ -113,7 +111,8 @@ async def test_an_agent_that_needs_a_person_holds(hosted: Stage) -> None:
 async def test_a_takeover_continues_at_its_tip(hosted: Stage) -> None:
     agent = hosted.place / "agent.sh"
     agent.write_text(
-        f"cat >> {hosted.place}/prompt\nsed -i 's/- \\[ \\]/- [x]/' TASKS.md\ngit commit -qam ticked\n"
+        f"cat >> {hosted.place}/prompt\nsed -i 's/- \\[ \\]/- [x]/' TASKS.md\n"
+        "git commit -qam ticked\necho well\n"
     )
     (hosted.project.path / "ralph.toml").write_text(
         f'[agents]\nprimary = "sheller"\n[agents.sheller]\ncommand = {json.dumps(["sh", str(agent)])}\n'
@@ -133,8 +132,6 @@ async def test_a_takeover_continues_at_its_tip(hosted: Stage) -> None:
         progress = await changed(work)
 
     assert progress.state is ItemState.DONE
-    print((hosted.place / "prompt").read_text())
-    print(WorkTree(hosted.clone).git("log", "--stat", BRANCH))
     assert "taken over from h at a commit" in (hosted.place / "prompt").read_text()
     assert WorkTree(hosted.clone).git("rev-parse", f"{progress.head}~1").strip() == tip
 
@@ -277,6 +274,27 @@ async def test_commits_that_were_not_pushed_are_kept(hosted: Stage) -> None:
     assert (await hosted.view())["state"] == "stopped"
 
 
+async def test_a_remote_that_is_away_keeps_the_ralph(hosted: Stage) -> None:
+    await hosted.begun()
+    pid = await running_pid(hosted)
+    (hosted.place / "app.git").rename(hosted.place / "away")
+    work = hosted.work()
+
+    assert await work.prepare()
+    await work.begin("", "")
+    hosted.script(1)
+
+    heads = {(await changed(work)).head for _ in range(2)}
+    assert hosted.branch() in heads and is_alive(pid)
+
+
+async def test_the_flags_of_an_item_hold(hosted: Stage) -> None:
+    await hosted.begun()
+
+    configuration = hosted.host._roster.get("i-7f3k").account.configuration
+    assert (configuration.landing.mode, configuration.ralph.max_iterations) == ("off", 50)
+
+
 # --- clones ---------------------------------------------------------------------------------------------
 
 
@@ -298,6 +316,20 @@ async def test_a_second_item_fetches_what_is_new(hosted: Stage) -> None:
     assert await hosted.work().prepare() == ""
 
     assert WorkTree(hosted.clone).git("rev-parse", "origin/main").strip() == new
+
+
+async def test_a_fetch_runs_no_hook_of_the_clone(hosted: Stage) -> None:
+    assert await hosted.work().prepare() == ""
+    hook = hosted.clone / ".git" / "hooks" / "reference-transaction"
+    hook.parent.mkdir()
+    hook.write_text(f"#!/bin/sh\ntouch {hosted.place}/ran\n")
+    hook.chmod(0o755)
+    hosted.project.commit("later")
+    hosted.push()
+
+    assert await hosted.work().prepare() == ""
+
+    assert not (hosted.place / "ran").exists()
 
 
 async def test_a_repository_without_rules_is_refused(hosted: Stage) -> None:
@@ -324,7 +356,7 @@ async def test_a_silent_remote_is_given_up(hosted: Stage) -> None:
         why = await hosted.work(repo=url, limit_s=0.5).prepare()
 
     assert "did not end within" in why
-    assert list((hosted.place / "work/clones").iterdir()) == []
+    assert [each.name for each in (hosted.place / "work/clones").iterdir()] == [".scratch"]
 
 
 def test_old_clones_go_unless_they_hold_work(stage: Stage) -> None:
@@ -332,12 +364,11 @@ def test_old_clones_go_unless_they_hold_work(stage: Stage) -> None:
     paths = []
     for name in ("a", "b", "c"):
         stage.project.git("clone", "-q", "--bare", stage.url, str(stage.place / name))
-        paths.append(clones.ready(f"file://{stage.place}/{name}"))
+        url = f"file://{stage.place}/{name}"
+        paths.append(clones.directory(url))
+        clones.ready(paths[-1], url)
         if name == "b":
             tree = WorkTree(paths[-1])
             tree.git("branch", "own", tree.git("commit-tree", "-m", "own", "origin/main^{tree}").strip())
-        now = time.time()
-        paths[-1].touch()
-        assert now
 
     assert [each.exists() for each in paths] == [False, True, True]
