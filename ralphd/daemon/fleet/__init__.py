@@ -1,0 +1,1 @@
+"""What a host does for a fleet: the items that it works on."""

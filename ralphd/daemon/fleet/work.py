@@ -1,0 +1,367 @@
+"""What one item of a fleet needs on this host: a clone, a worktree on its branch, and a ralph in it.
+
+No command of the submitter runs: the ralph runs what ``ralph.toml`` of the repository says at the item's
+base, as after ``ralphctl start DIR``. It neither pushes nor lands: the fleet does. Nothing is removed that
+the remote does not have.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+
+from ralphd.core.fleet.model import Item, ItemState
+from ralphd.core.loop.inbox import Inbox, with_note
+from ralphd.core.supervision.events import PauseRequested, ResumeRequested, StopRequested
+from ralphd.core.text import one_line, short_sha
+from ralphd.daemon.fleet.clones import (
+    ASIDE,
+    CLONE_LIMIT_S,
+    KEEP_CLONES,
+    TRACKED,
+    Clones,
+    free_branch,
+    is_saved,
+)
+from ralphd.daemon.registration import Registration
+from ralphd.daemon.trees.plan import WorktreeOrder
+from ralphd.errors import NameTaken, RalphdError, UnknownRalph, UsageError, WrongState
+from ralphd.git.fence.fence import Fence
+from ralphd.git.fence.lease_ref import Aside, LeaseForm
+from ralphd.git.repo import Repository
+from ralphd.git.runner import GitRunner, NotDone, error_text
+from ralphd.git.snapshot import Snapshot, snapshot
+
+if TYPE_CHECKING:
+    from ralphd.core.delivery import StoredEvent
+    from ralphd.core.supervision.events import Event
+    from ralphd.core.time import Moment
+    from ralphd.notify.hub import Hub, Subscription
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STOP_LIMIT_S: Final = 60.0
+RULES: Final = "ralph.toml"
+_POLL_S: Final = 1.0
+_VERDICTS: Final = 20
+_WHY_CHARS: Final = 300
+_BOUNDARIES: Final = ("iteration.finished", "ralph.exited")
+"""After these a commit is kept, where no tests decide about it."""
+_ENDED: Final = ("idle", "stopped", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How an item stands: the commit to push, and its state; None while the ralph works."""
+
+    head: str
+    state: ItemState | None = None
+    why: str = ""
+
+
+class Removes(Protocol):
+    """The part of ``Trees`` that removes a worktree and its ralph."""
+
+    async def remove(self, name: str, *, keep: bool) -> dict[str, Any]: ...
+
+
+class Ralphs(Protocol):
+    """The part of ``Host`` that an item needs."""
+
+    @property
+    def hub(self) -> "Hub": ...
+    @property
+    def trees(self) -> Removes: ...
+    async def start_in_worktrees(self, order: WorktreeOrder) -> list[bytes]: ...
+    async def start(self, name: str) -> bytes: ...
+    async def ask(self, name: str, kind: "Callable[..., Event]", **how: bool) -> bytes: ...
+    async def send(self, name: str, change: "Callable[[Inbox, Moment], Inbox]") -> bytes: ...
+    async def view_bytes(self, name: str) -> bytes: ...
+    async def past(self, name: str, what: Literal["verdicts"], limit: int) -> list[dict[str, Any]]: ...
+
+
+class RalphWork:
+    """The work on one item. Used on the event loop only; git runs in threads.
+
+    ``environment`` is that of the user whose logins and git credentials count. ``fence`` is there after
+    ``prepare``, even if the remote was away.
+    """
+
+    fence: Fence
+
+    def __init__(
+        self, item: Item, ralphs: Ralphs, work_directory: Path, environment: Mapping[str, str], *,
+        form: LeaseForm = LeaseForm.BLOB, keep_clones: int = KEEP_CLONES, limit_s: float = CLONE_LIMIT_S,
+    ) -> None:  # fmt: skip
+        self.name = re.sub(r"[^a-z0-9-]", "", item.id.lower())
+        self._item, self._ralphs, self._environment, self._form = item, ralphs, environment, form
+        self._clones = Clones(work_directory / "clones", environment, keep_clones, limit_s)
+        self._events: Subscription | None = None
+        self._head, self._is_kept, self._is_stopping = "", False, False
+
+    # --- begin ------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> str:
+        """Clone or fetch the repository. Return why the item cannot begin here; empty if it can."""
+        try:
+            directory = self._clones.directory(self._item.repo)
+            self.fence = Fence(directory, self._item.repo, self._environment, self._form)
+            await asyncio.to_thread(self._prepare, directory)
+        except (NotDone, OSError) as fault:
+            return one_line(error_text(fault), _WHY_CHARS)
+        except RalphdError as fault:
+            return one_line(str(fault), _WHY_CHARS)
+        return ""
+
+    def _prepare(self, directory: Path) -> None:
+        self._clones.ready(directory, self._item.repo)
+        git, base = GitRunner(directory), self._item.base
+        if (commit := git.commit(f"{TRACKED}{base}")) is None:
+            raise NotDone(f"{self._item.repo} has no branch {base}")
+        if _rules(git, commit) is None:
+            raise NotDone(f"{self._item.repo} has no {RULES} on {base}: ralphctl init, then commit it")
+
+    async def begin(self, tip: str, note: str) -> None:
+        """Start the ralph on the item's branch at ``tip``, empty: at the base; or adopt the one that works.
+
+        Raise RalphdError. ``note`` is for the next iteration of the built-in loop.
+        """
+        self._is_stopping = False
+        await self._listen()
+        if (view := await self._view()) is not None:
+            if not await asyncio.to_thread(self._is_ours, view):
+                mend = f"ralphctl rm {self.name}"
+                raise NameTaken(f"another ralph has the name {self.name}", mend=mend)
+            if view["state"] not in _ENDED:
+                self._is_kept = True
+                return
+            if not await self._has(tip):
+                await self.forget()
+        start = await self._in_thread(self._start_commit, tip)
+        if await self._view() is None:
+            directory, flags = str(self.fence.directory), self._flags()
+            environment = dict(self._environment)
+            asked = Registration(
+                directory, [], name=self.name, flags=flags, environment=environment, start=False
+            )
+            order = WorktreeOrder(asked, branch=self._item.branch, start=start)
+            await self._ralphs.start_in_worktrees(order)
+        if not await self._has(start):
+            what = f"the worktree of {self.name} has other work than {short_sha(start)}"
+            raise WrongState(what, mend=f"ralphctl trees rm --keep {self.name}")
+        self._head = await self._in_thread(self._tip)
+        await self._hand_over(note)
+        await self._ralphs.start(self.name)
+
+    def _start_commit(self, tip: str) -> str:
+        git, item = GitRunner(self.fence.directory), self._item
+        base = git.text("rev-parse", f"{TRACKED}{item.base}")
+        if (start := git.commit(tip or base)) is None:
+            raise WrongState(f"{item.repo} does not have the commit {short_sha(tip)}")
+        fork = git.line("merge-base", start, base) or base
+        if _rules(git, start) not in (_rules(git, base), _rules(git, fork)):
+            why = f"a ralph of the fleet runs what {item.base} says"
+            raise UsageError(f"{item.branch} changes {RULES}", why=why, mend=f"land it on {item.base} first")
+        free_branch(self.fence.directory, item.branch, start)
+        return start
+
+    def _flags(self) -> dict[str, object]:
+        given, (first, *others) = self._item.flags, self._item.flags.agents or ("",)
+        flags: dict[str, object] = {
+            "landing.mode": "off", "git.auto_push": False, "git.auto_pull_rebase": False,
+            "max-cost": given.max_cost_usd, "max-iterations": given.max_iterations,
+            "timeout": given.timeout_s, "agent": first, "fallback": others if first else None,
+        }  # fmt: skip
+        return {key: value for key, value in flags.items() if value is False or value not in (0, "", None)}
+
+    async def _hand_over(self, note: str) -> None:
+        def noted(kept: Inbox, at: "Moment") -> Inbox:
+            return kept if any(each.text == note for each in kept.notes) else with_note(kept, at, note)
+
+        try:
+            if note:
+                await self._ralphs.send(self.name, noted)
+        except RalphdError as fault:  # a command of its own takes no notes
+            logger.info("not handed over: %s: %s", note, fault.why or fault.what, extra={"ralph": self.name})
+
+    # --- changes ----------------------------------------------------------------------------------------
+
+    async def changed(self) -> Progress:
+        """Wait until another commit of the branch is kept, or the ralph ends or needs a person.
+
+        A ``stop`` of ours changes nothing: cancel the wait.
+        """
+        await self._listen()
+        while True:
+            if (view := await self._view()) is None:
+                return Progress(self._head, ItemState.HELD, f"the ralph {self.name} was removed")
+            state, why = self._standing(view)
+            if state is ItemState.DONE or self._is_kept:
+                before, is_guarded = self._head, view["guard"] is not None and state is None
+                self._head = await (self._newest_green() if is_guarded else self._in_thread(self._tip))
+                self._is_kept = False
+                if state is None and self._head != before:
+                    return Progress(self._head)
+            if state is not None:
+                return Progress(self._head, state, one_line(why, _WHY_CHARS))
+            await self._news(("commit.kept",) if view["guard"] else _BOUNDARIES)
+
+    def _standing(self, view: Mapping[str, Any]) -> tuple[ItemState | None, str]:
+        """Return what the state of the ralph means for the item, and why."""
+        why, goal, is_asked = view["message"] or "", view["goal"], view["pause_reason"] == "requested"
+        match view["state"]:
+            case "done":
+                return ItemState.DONE, why
+            case "failed":
+                return ItemState.FAILED, why or "the ralph has failed"
+            case "stopped" if not self._is_stopping and goal == "stopped":
+                return ItemState.HELD, why or "stopped on its host"
+            case "paused" if view["wait"] is None and not is_asked:
+                return ItemState.HELD, why or f"paused: {view['pause_reason']}"
+        return None, ""
+
+    async def _news(self, kinds: tuple[str, ...]) -> None:
+        """Wait for an event, for _POLL_S at most: it is published before the state that goes with it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_POLL_S):
+                event = await self._next()
+                # None: some events are lost.
+                self._is_kept = event is None or (event.ralph == self.name and event.type in kinds)
+
+    async def _next(self) -> "StoredEvent | None":
+        await self._listen()
+        assert self._events is not None
+        try:
+            return await anext(self._events)
+        except StopAsyncIteration:
+            self._events = None
+            return None
+
+    async def _listen(self) -> None:
+        if self._events is None:
+            self._events = await self._ralphs.hub.subscribe().__aenter__()
+
+    async def _newest_green(self) -> str:
+        """Return the newest commit that the tests have kept; the last known one without any."""
+        for verdict in await self._ralphs.past(self.name, "verdicts", _VERDICTS):
+            if verdict["verdict"] == "kept" and verdict["commits"]:
+                return await self._in_thread(self._newest, verdict["commits"]) or self._head
+        return self._head
+
+    def _newest(self, commits: list[str]) -> str:
+        git, branch = GitRunner(self.fence.directory), f"refs/heads/{self._item.branch}"
+        known = [sha for each in commits if (sha := git.commit(each))]
+        newest = git.line("rev-list", "--topo-order", "-1", *known) if known else None
+        is_there = newest and git.run("merge-base", "--is-ancestor", newest, branch)[0] == 0
+        return newest if newest and is_there else ""
+
+    # --- requests ---------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Kill the ralph's tree, and return when nothing of it runs. Raise RalphdError if it does not end."""
+        self._is_stopping = True
+        with suppress(UnknownRalph):
+            await self._ralphs.ask(self.name, StopRequested, now=True)
+        try:
+            async with asyncio.timeout(STOP_LIMIT_S), self._ralphs.hub.subscribe() as events:
+                while (view := await self._view()) and view["state"] not in ("done", *_ENDED):
+                    with suppress(TimeoutError, StopAsyncIteration):
+                        async with asyncio.timeout(_POLL_S):
+                            await anext(events)
+        except TimeoutError as fault:
+            raise WrongState(f"{self.name} did not end within {STOP_LIMIT_S:g} s") from fault
+
+    async def pause(self) -> None:
+        """Pause the ralph after its iteration. Raises RalphdError."""
+        await self._ralphs.ask(self.name, PauseRequested)
+
+    async def resume(self) -> None:
+        """Have a paused ralph continue. Raises RalphdError."""
+        await self._ralphs.ask(self.name, ResumeRequested)
+
+    # --- end --------------------------------------------------------------------------------------------
+
+    async def saved(self) -> tuple[str, ...]:
+        """Return the commits that hold all work: of the branch, of HEAD, of uncommitted files if any."""
+        view = await self._view()
+        commits, _ = await self._in_thread(self._work_in, None if view is None else view["directory"])
+        return commits
+
+    def _work_in(self, directory: str | None) -> tuple[tuple[str, ...], Snapshot]:
+        """Return the commits of the item, and what is not committed, which has a commit then."""
+        commits, left = [self._tip()], Snapshot()
+        if directory is not None and Path(directory).exists():
+            commits += [GitRunner(Path(directory)).commit("HEAD") or ""]
+            left = snapshot(Path(directory), f"fleet item {self._item.id}", scratch=self._clones.scratch)
+            if left.trouble:
+                logger.warning("%s", left.trouble, extra={"ralph": self.name})
+        return (*dict.fromkeys(each for each in (*commits, left.commit) if each),), left
+
+    async def forget(self) -> None:
+        """Forget the ralph and remove its worktree, if the remote has all of it; else keep both."""
+        if (view := await self._view()) is None:
+            return
+        try:
+            why, is_dirty = await self._in_thread(self._unsaved, view["directory"])
+            if not why:
+                # What is not committed is on the remote too; the whole tree stays in the clone, under a ref.
+                await self._ralphs.trees.remove(self.name, keep=is_dirty)
+        except RalphdError as fault:
+            why = str(fault)
+        if why:
+            logger.warning("%s is kept: %s", self.name, one_line(why, _WHY_CHARS), extra={"ralph": self.name})
+
+    def _unsaved(self, directory: str) -> tuple[str, bool]:
+        """Return what the remote lacks, and whether there are files that are not committed."""
+        kept = (f"{kind}/{self._item.branch}/*" for kind in Aside)
+        aside = (f"+{self._form.prefix}{each}:{ASIDE}{each}" for each in kept)
+        self._clones.fetch(self.fence.directory, self._item.repo, *aside)
+        commits, left = self._work_in(directory)
+        if left.trouble or is_saved(self.fence.directory, *commits):
+            return left.trouble, bool(left.files)
+        return "the remote does not have all of its work", True
+
+    # --- the clone and the ralph ------------------------------------------------------------------------
+
+    async def _view(self) -> dict[str, Any] | None:
+        try:
+            view: dict[str, Any] = json.loads(await self._ralphs.view_bytes(self.name))
+        except UnknownRalph:
+            return None
+        return view
+
+    def _is_ours(self, view: Mapping[str, Any]) -> bool:
+        found = Repository.find(Path(view["directory"]))
+        ours = (self.fence.directory / ".git").resolve()
+        # A worktree that was deleted is made again by the start of its ralph.
+        return found.common.resolve() == ours if found else self.fence.directory.name in view["directory"]
+
+    async def _has(self, commit: str) -> bool:
+        """Whether the branch contains a commit; empty: any branch does."""
+
+        def has() -> bool:
+            git, branch = GitRunner(self.fence.directory), f"refs/heads/{self._item.branch}"
+            return not commit or git.run("merge-base", "--is-ancestor", commit, branch)[0] == 0
+
+        return await self._in_thread(has)
+
+    def _tip(self) -> str:
+        return GitRunner(self.fence.directory).commit(f"refs/heads/{self._item.branch}") or ""
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        try:
+            return await asyncio.to_thread(call, *arguments)
+        except (NotDone, OSError) as fault:
+            raise WrongState(f"{self.name}: git failed", why=error_text(fault)) from fault
+
+
+def _rules(git: GitRunner, commit: str) -> str | None:
+    """Return the sha of the rules at a commit; None if it has none."""
+    return git.line("rev-parse", "--verify", "--quiet", f"{commit}:{RULES}")
