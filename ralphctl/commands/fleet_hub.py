@@ -9,8 +9,8 @@ from ralphctl.cli import click_ext
 from ralphctl.cli.click_ext import CommonCommand, end_if_json, refuse_within_run
 from ralphctl.format.output import clean, message
 from ralphctl.setup import fleet as setup
+from ralphctl.setup.fleet import JoinRequest
 from ralphd import wire
-from ralphd.errors import UsageError
 
 
 @click.group(cls=click_ext.LazyGroup)
@@ -78,7 +78,7 @@ def token(addresses: tuple[str, ...], controls: bool, yes: bool) -> int:
     """
     refuse_within_run()
 
-    async def decide(asked: setup.JoinRequest) -> bool:
+    async def decide(asked: JoinRequest) -> bool:
         message(f"{clean(asked.name)} ({clean(asked.address)}, ralphd {clean(asked.version)}) wants to join")
         message(f"  key {asked.key}")
         return yes or click.confirm("let it join?", err=True)
@@ -108,7 +108,7 @@ def join(token: str, name: str | None) -> None:
 
 @click.command(cls=CommonCommand)
 def leave() -> None:
-    """Remove this machine's key. Its ralphs continue until `ralphctl regent restart`, and belong to it then."""
+    """Remove this machine's key. What runs continues; the daemon leaves with `ralphctl regent restart`."""
     refuse_within_run()
     step = setup.leave(os.environ)
     click.echo("this machine has left its fleet")

@@ -1,6 +1,7 @@
 """The hub of a fleet, and this machine's part in it: files in the state directory, and nats-server."""
 
 import asyncio
+import logging
 import signal
 import socket
 import time
@@ -119,13 +120,16 @@ def _needs_extra() -> None:
         import nkeys  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as missing:
         why = f"Python has no module {missing.name}"
-        raise RalphdError("a fleet needs more packages", why=why, mend="pip install 'ralphd[fleet]'") from missing
+        raise RalphdError(
+            "a fleet needs more packages", why=why, mend="pip install 'ralphd[fleet]'"
+        ) from missing
 
 
 def _run(work: Awaitable[T]) -> T:
     async def run() -> T:
         return await work
 
+    logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in record.msg)  # each TLS end
     try:
         return asyncio.run(run())
     except HubUnreachable as fault:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, StorageType, StreamConfig
-from nats.js.errors import BadRequestError
+from nats.js.errors import NotFoundError
 
 from ralphd.core.fleet.model import MOST_VALUE_BYTES
 from ralphd.fleet.fabric import Bucket
@@ -23,8 +23,7 @@ EVENT_DAYS: Final = 30.0
 DUPLICATES_S: Final = 2 * 3600.0
 EVENTS: Final = "EV"
 _HEADROOM_BYTES: Final = 4 << 10
-_OTHER_CONFIGURATION: Final = 10058
-"""The code of JSStreamNameExistErr: the stream exists with another configuration."""
+_SETTINGS: Final = ("max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size", "num_replicas", "subjects")
 
 
 def stream_of(bucket: Bucket) -> str:
@@ -41,11 +40,14 @@ async def make_buckets(
     limits = {"max_bytes": event_bytes, "max_age": age_s, "duplicate_window": min(DUPLICATES_S, age_s)}
     streams.append(_stream(EVENTS, "ralph.ev.>", replicas, **limits))
     for config in streams:
+        assert config.name is not None
         try:
+            # Adding one that exists counts its bytes twice against the hub's storage.
+            present = (await js.stream_info(config.name)).config
+        except NotFoundError:
             await js.add_stream(config)
-        except BadRequestError as error:
-            if error.err_code != _OTHER_CONFIGURATION:
-                raise
+            continue
+        if any(getattr(present, key) != getattr(config, key) for key in _SETTINGS):
             await js.update_stream(config)
 
 

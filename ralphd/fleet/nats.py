@@ -58,6 +58,8 @@ _LONGEST_REST_S: Final = 10.0
 _FAILED: Final = {"Ralph-Failed": "1"}
 
 logger = logging.getLogger(__name__)
+logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in record.msg)
+"""It warns at the end of each TLS connection, which is nats-py's way to end one."""
 _limited_log = LogLimit(logger)
 
 
@@ -151,7 +153,8 @@ class NatsFabric:
             async with asyncio.timeout(REQUEST_S):
                 await client.connect(error_cb=on_error, closed_cb=self._lost, **self._settings.options())
         except Exception as error:  # nkeys and ssl have errors of their own
-            raise HubUnreachable(_words(error)) from error
+            self.problem = _words(error)
+            raise HubUnreachable(self.problem) from error
         finally:
             if not client.is_connected:
                 await _closed(client)
@@ -161,7 +164,8 @@ class NatsFabric:
                 await make_buckets(js)
         except (NatsError, OSError, TimeoutError) as error:
             await _closed(client)
-            raise HubUnreachable(_words(error)) from error
+            self.problem = _words(error)
+            raise HubUnreachable(self.problem) from error
         is_open, self._client, self._js = True, client, js
         self._since = time.monotonic()
         self._online.set()

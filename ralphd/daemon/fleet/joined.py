@@ -116,5 +116,3 @@ def _recorded(directory: Path) -> Iterator[tuple[Item, Lease]]:
             yield item, lease
         else:
             logger.warning("%s cannot be used: %s", path, item if not isinstance(item, Item) else lease)
-
-

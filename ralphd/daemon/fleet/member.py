@@ -206,6 +206,7 @@ class Member:
             if not is_connected:
                 self.services.trouble(_TOPIC, "the hub is unreachable: what runs continues")
             self._was_connected = is_connected
+            self._changed.set()
         if not is_connected:
             return
         silent = {each.name for each in self.picture.hosts} - {each.name for each in self.picture.heard()}

@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
@@ -28,6 +27,7 @@ from ralphd.daemon.fleet.clones import (
     free_branch,
     is_saved,
 )
+from ralphd.daemon.fleet.holder import Progress
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder
 from ralphd.errors import NameTaken, RalphdError, UnknownRalph, UsageError, WrongState
@@ -55,15 +55,6 @@ _WHY_CHARS: Final = 300
 _BOUNDARIES: Final = ("iteration.finished", "ralph.exited")
 """After these a commit is kept, where no tests decide about it."""
 _ENDED: Final = ("idle", "stopped", "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How an item stands: the commit to push, and its state; None while the ralph works."""
-
-    head: str
-    state: ItemState | None = None
-    why: str = ""
 
 
 class Removes(Protocol):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ralphd.config.specs import AccountsSpec, FleetSpec
+from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
 from ralphd.core.fleet.model import HostName, HostRecord, Item, ItemId, ItemState, Need, Want
 from ralphd.core.fleet.names import want_key
@@ -112,8 +113,8 @@ async def a_machine(
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "TURN_S", 0.02)
-    monkeypatch.setattr(members.fit, "LONGEST_DELAY_S", 0.02)
-    monkeypatch.setattr(members.fit, "RANDOM_DELAY_S", 0.02)
+    monkeypatch.setattr(fit, "LONGEST_DELAY_S", 0.02)
+    monkeypatch.setattr(fit, "RANDOM_DELAY_S", 0.02)
 
 
 async def put(hub: MemoryHub, bucket: Bucket, key: str, value: Any) -> None:

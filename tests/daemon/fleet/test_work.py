@@ -12,7 +12,8 @@ import pytest
 from ralphd.core.fleet.model import ItemState
 from ralphd.core.supervision.events import StopRequested
 from ralphd.daemon.fleet.clones import Clones
-from ralphd.daemon.fleet.work import Progress, RalphWork
+from ralphd.daemon.fleet.holder import Progress
+from ralphd.daemon.fleet.work import RalphWork
 from ralphd.errors import RalphdError, UnknownRalph
 from ralphd.git.fence.fence import PUSH_URL
 from tests.daemon.fleet.stage import BRANCH, LIMIT_S, Stage
