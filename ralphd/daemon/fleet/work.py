@@ -194,8 +194,8 @@ class RalphWork:
             if (view := await self._view()) is None:
                 return Progress(self._head, ItemState.HELD, f"the ralph {self.name} was removed")
             state, why = self._standing(view)
-            if state is ItemState.DONE or self._is_kept:
-                before, is_guarded = self._head, view["guard"] is not None and state is None
+            if state is not None or self._is_kept:
+                before, is_guarded = self._head, view["guard"] is not None and state is not ItemState.DONE
                 self._head = await (self._newest_green() if is_guarded else self._in_thread(self._tip))
                 self._is_kept = False
                 if state is None and self._head != before:
@@ -227,17 +227,17 @@ class RalphWork:
                 self._is_kept = event is None or (event.ralph == self.name and event.type in kinds)
 
     async def _next(self) -> "StoredEvent | None":
-        await self._listen()
-        assert self._events is not None
+        events = await self._listen()
         try:
-            return await anext(self._events)
+            return await anext(events)
         except StopAsyncIteration:
             self._events = None
             return None
 
-    async def _listen(self) -> None:
+    async def _listen(self) -> "Subscription":
         if self._events is None:
             self._events = await self._ralphs.hub.subscribe().__aenter__()
+        return self._events
 
     async def _newest_green(self) -> str:
         """Return the newest commit that the tests have kept; the last known one without any."""
