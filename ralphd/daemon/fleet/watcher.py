@@ -77,7 +77,10 @@ class Watcher:
                 await asyncio.sleep(tick_s(self._rules))
 
     def take_now(self, key: str) -> None:
-        """Take a lease after one look at its ref, while ``run`` runs: a person is the other witness."""
+        """Take a lease after one look at its ref, while ``run`` runs: a person is the other witness.
+
+        A renewal during that look cancels it: the holder lives.
+        """
         self._feed(key, LeaseNews.TAKE_NOW)
 
     def _feed(self, key: str, fact: LeaseFact) -> None:
