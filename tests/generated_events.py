@@ -20,6 +20,7 @@ def _told(when: str, data: str = "", at_times: str = "") -> Told:
 
 
 _LANDING = "message target number ralph branch head state why tries commit undoes queued_at ended_at"
+_ITEM = "item branch token commit"
 _JUDGED = "iteration task verdict why commits reverted"
 
 TOLD: Mapping[str, Told] = {
@@ -129,6 +130,19 @@ TOLD: Mapping[str, Told] = {
         "message account agent until met_by",
     ),
     "quota.open": _told("a probe after the reset was answered", "message account agent"),
+    "fleet.joined": _told("the machine is connected to its hub since the daemon's start", "host"),
+    "fleet.lost": _told("the connection to the hub is lost; what runs continues", "host"),
+    "fleet.back": _told("the hub is connected again", "host"),
+    "fleet.host.silent": _told("another machine shows no sign of life", "host", "item"),
+    "item.claimed": _told("this machine has an item", _ITEM),
+    "item.taken_over": _told("this machine has an item of a machine that is gone", f"{_ITEM} previous"),
+    "item.released": _told("this machine gave an item back", f"{_ITEM} why refs state"),
+    "item.done": _told("an item is done, or has failed: `state`", f"{_ITEM} why refs state"),
+    "item.held": _told("an item needs a person", f"{_ITEM} why", "refs state"),
+    "fleet.fenced": _told(
+        "another machine has the branch: the ralph is stopped, its work is saved under `refs`",
+        f"{_ITEM} by refs is_saved",
+    ),
     "agent.returned": _told("the agent is used again", "message agent"),
     "wait.started": _told("nothing runs until `until`, or a run reported that it waits", "until", "message"),
     "wait.ended": _told("the wait is over", at_times="message by"),

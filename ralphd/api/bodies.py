@@ -94,33 +94,35 @@ class WorktreeRequest(RegisterRequest):
     count: int = Field(default=1, ge=1, le=MOST_TREES)
 
 
+class NeedRequest(Strict):
+    """What a machine must have: labels, a login of one of the agents, free resources. 0, empty: nothing."""
+
+    labels: list[Word] = Field(default_factory=list, max_length=32)
+    agents: list[Word] = Field(default_factory=list, max_length=32)
+    cpus: int = Field(default=0, ge=0, le=4096)
+    memory_bytes: int = Field(default=0, ge=0, le=1 << 50)
+    disk_bytes: int = Field(default=0, ge=0, le=1 << 50)
+
+
+class ItemFlagsRequest(Strict):
+    """The closed list of what a submitter may set; 0 and empty: as the repository's file has it."""
+
+    max_cost_usd: float = Field(default=0, ge=0, le=1e6, allow_inf_nan=False)
+    max_iterations: int = Field(default=0, ge=0, le=10**6)
+    timeout_s: float = Field(default=0, ge=0, le=1e7, allow_inf_nan=False)
+    agents: list[Word] = Field(default_factory=list, max_length=32)
+
+
 class ItemRequest(Strict):
-    """An item of a fleet. ``branch`` is ``ralph/ID`` unless given. 0 and empty: nothing is needed."""
-
-    class Need(Strict):
-        """What a machine must have: labels, a login of one of the agents, free resources."""
-
-        labels: list[Word] = Field(default_factory=list, max_length=32)
-        agents: list[Word] = Field(default_factory=list, max_length=32)
-        cpus: int = Field(default=0, ge=0, le=4096)
-        memory_bytes: int = Field(default=0, ge=0, le=1 << 50)
-        disk_bytes: int = Field(default=0, ge=0, le=1 << 50)
-
-    class ItemFlags(Strict):
-        """The closed list of what a submitter may set; 0 and empty: as the repository's file has it."""
-
-        max_cost_usd: float = Field(default=0, ge=0, le=1e6, allow_inf_nan=False)
-        max_iterations: int = Field(default=0, ge=0, le=10**6)
-        timeout_s: float = Field(default=0, ge=0, le=1e7, allow_inf_nan=False)
-        agents: list[Word] = Field(default_factory=list, max_length=32)
+    """An item of a fleet: a repository to work on. ``branch`` is ``ralph/ID`` unless given."""
 
     repo: Annotated[Text, Field(min_length=1, max_length=1000)]
     base: Word = "main"
     branch: Word | None = None
     priority: int = Field(default=0, ge=-1000, le=1000)
     max_tries: int = Field(default=3, ge=1, le=100)
-    need: Need = Field(default_factory=Need)
-    flags: ItemFlags = Field(default_factory=ItemFlags)
+    need: NeedRequest = Field(default_factory=NeedRequest)
+    flags: ItemFlagsRequest = Field(default_factory=ItemFlagsRequest)
     prefer: list[Word] = Field(default_factory=list, max_length=32)
 
 

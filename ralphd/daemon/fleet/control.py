@@ -31,7 +31,7 @@ ASK_S: Final = 5.0
 _BY_CHARS: Final = 100
 
 
-class Ralphs(Protocol):
+class LocalRalphs(Protocol):
     """The ralphs of this machine."""
 
     async def view_bytes(self, name: str) -> bytes:
@@ -46,7 +46,7 @@ class Control:
     """Answers the requests of other machines, and sends those of people here."""
 
     member: Member
-    ralphs: Ralphs
+    ralphs: LocalRalphs
     _done: set[str] = field(default_factory=set)
 
     # --- of others -------------------------------------------------------------------------------------
