@@ -23,7 +23,14 @@ EVENT_DAYS: Final = 30.0
 DUPLICATES_S: Final = 2 * 3600.0
 EVENTS: Final = "EV"
 _HEADROOM_BYTES: Final = 4 << 10
-_SETTINGS: Final = ("max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size", "num_replicas", "subjects")
+_SETTINGS: Final = (
+    "max_bytes",
+    "max_age",
+    "max_msgs_per_subject",
+    "max_msg_size",
+    "num_replicas",
+    "subjects",
+)
 
 
 def stream_of(bucket: Bucket) -> str:
