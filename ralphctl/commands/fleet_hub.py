@@ -9,7 +9,6 @@ from ralphctl.cli import click_ext
 from ralphctl.cli.click_ext import CommonCommand, end_if_json, refuse_within_run
 from ralphctl.format.output import clean, message
 from ralphctl.setup import fleet as setup
-from ralphctl.setup.fleet import JoinRequest
 from ralphd import wire
 
 
@@ -78,9 +77,9 @@ def token(addresses: tuple[str, ...], controls: bool, yes: bool) -> int:
     """
     refuse_within_run()
 
-    async def decide(asked: JoinRequest) -> bool:
-        message(f"{clean(asked.name)} ({clean(asked.address)}, ralphd {clean(asked.version)}) wants to join")
-        message(f"  key {asked.key}")
+    def decide(name: str, address: str, version: str, key: str) -> bool:
+        message(f"{clean(name)} ({clean(address)}, ralphd {clean(version)}) wants to join")
+        message(f"  key {key}")
         return yes or click.confirm("let it join?", err=True)
 
     joined = setup.invite(

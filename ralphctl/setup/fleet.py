@@ -60,16 +60,22 @@ def run_hub(environ: Mapping[str, str], ready: Callable[[str], None]) -> None:
 
 def invite(
     environ: Mapping[str, str], *, controls: bool, addresses: tuple[str, ...],
-    show: Callable[[str], None], decide: Callable[[JoinRequest], Awaitable[bool]],
+    show: Callable[[str], None], decide: Callable[[str, str, str, str], bool],
 ) -> list[str]:  # fmt: skip
-    """Make a token, show it, and answer the machine that joins with it. Raises RalphdError."""
+    """Make a token, show it, and answer the machine that joins with it. Raises RalphdError.
+
+    ``decide`` gets its name, address, version and public key.
+    """
     _needs_extra()
     directory = hub_directory(environ)
+
+    async def is_welcome(asked: JoinRequest) -> bool:
+        return decide(asked.name, asked.address, asked.version, asked.key)
 
     async def answer() -> list[str]:
         text = await joining.make_token(directory, now=time.time(), addresses=addresses, controls=controls)
         show(text)
-        return [*await joining.answer_joins(directory, decide, clock=time.time)]
+        return [*await joining.answer_joins(directory, is_welcome, clock=time.time)]
 
     return _run(answer())
 
