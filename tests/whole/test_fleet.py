@@ -27,8 +27,9 @@ offline_push_seconds = 2
 """
 TASKS = """\
 #!/bin/sh
+save() { git add $1; git -c user.name=r -c user.email=r@example.com commit -qm "$2"; }
 for i in 1 2 3; do
-  [ -f task-$i ] || { echo $i > task-$i; git add task-$i; git -c user.name=r -c user.email=r@example.com commit -qm "task $i"; } || exit 1
+  [ -f task-$i ] || { echo $i > task-$i; save task-$i "task $i"; } || exit 1
 done
 while [ -e "$HOLD" ] && [ "$(git rev-list --count HEAD)" -gt 1 ]; do sleep 0.1; done
 """
@@ -99,12 +100,11 @@ class World:
         items: list[Mapping[str, Any]] = json.loads(ralphctl(self.one, "fleet", "items", "--json"))["items"]
         return items
 
-    def becomes(self, state: str, *, not_on: str = "") -> Mapping[str, Any]:
-        def reached() -> Mapping[str, Any] | None:
-            found = [each for each in self.items() if each["state"] == state and each["holder"] != not_on]
-            return found[0] if found else None
+    def becomes(self, state: str) -> Mapping[str, Any]:
+        def reached() -> list[Mapping[str, Any]]:
+            return [each for each in self.items() if each["state"] == state]
 
-        return wait_for(reached, timeout_s=LIMIT_S, what=f"an item that is {state}")
+        return wait_for(reached, timeout_s=LIMIT_S, what=f"an item that is {state}")[0]
 
     def branches(self) -> dict[str, str]:
         lines = git(self.remote, "for-each-ref", "--format=%(refname) %(objectname)").splitlines()
