@@ -117,11 +117,18 @@ def leave() -> None:
 @click.command(cls=CommonCommand)
 @click.argument("host")
 def forget(host: str) -> None:
-    """Lock HOST out: its key is worth nothing from now on. Type it on the hub."""
+    """Lock HOST out of the hub. Type it on the hub; of three servers, copy its hosts.conf to the others."""
     refuse_within_run()
-    if not setup.forget(os.environ, host):
-        message("the hub does not run; it locks the machine out when it starts")
-    click.echo(f"{clean(host)} is locked out; its items are taken over when its leases are silent")
+    is_done, name = setup.forget(os.environ, host), clean(host)
+    if not is_done:
+        click.echo(f"the hub does not run: {name} is locked out when it starts")
+    elif setup.server_count(os.environ) > 1:
+        click.echo(f"{name} is locked out of this server only: its key still works on the other two")
+        click.echo(
+            f"  next: copy {clean(setup.hub_directory(os.environ))}/hosts.conf to them, and reload them"
+        )
+    else:
+        click.echo(f"{name} is locked out; its items are taken over when its leases are silent")
 
 
 @click.command(cls=CommonCommand)

@@ -36,6 +36,12 @@ def make_hub(
     """Write the files of a hub, and make its own machine a member. Raises RalphdError."""
     _needs_extra()
     directory, program = hub_directory(environ), server.find_program()
+    present = joining.membership(fleet_directory(environ))
+    if present is not None and (
+        present.hub_host != present.host or not (directory / "members.json").exists()
+    ):
+        what = f"this machine is in the fleet of {present.hub_host or 'another hub'}, as {present.host}"
+        raise RalphdError(what, why="the key of that fleet would be lost", mend="ralphctl fleet leave, first")
     made = hub.init_hub(
         directory, addresses, name=name, now=time.time(), program=program, servers=servers, listen=listen,
         port=port,
@@ -102,6 +108,11 @@ def forget(environ: Mapping[str, str], name: str) -> bool:
     """Lock a machine out of the fleet. False: the hub does not run now. Raises RalphdError."""
     _needs_extra()
     return _run(joining.forget_host(hub_directory(environ), name))
+
+
+def server_count(environ: Mapping[str, str]) -> int:
+    """Return how many servers the hub has. Raises RalphdError."""
+    return hub.read_record(hub_directory(environ)).servers
 
 
 def problems(environ: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -54,6 +54,7 @@ async def make_buckets(
         except NotFoundError:
             await js.add_stream(config)
             continue
+        config.num_replicas = max(config.num_replicas or 1, present.num_replicas or 1)  # a person's choice
         if any(getattr(present, key) != getattr(config, key) for key in _SETTINGS):
             await js.update_stream(config)
 

