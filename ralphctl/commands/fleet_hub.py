@@ -2,6 +2,7 @@
 
 import os
 import socket
+from typing import Any
 
 import click
 
@@ -39,7 +40,14 @@ def _own_name() -> str:
 @click.option("--servers", type=click.Choice(["1", "3"]), default="1", show_default=True, help="Servers.")
 @click.option("--listen", default="0.0.0.0", show_default=True, metavar="IP", help="Listen here.")  # noqa: S104
 @click.option("--port", type=click.IntRange(1, 65535), default=4222, show_default=True, help="Listen here.")
-def init(addresses: tuple[str, ...], name: str | None, servers: str, listen: str, port: int) -> None:
+@click.option(
+    "--websocket-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="N",
+    help="Listen for WebSockets too, for networks that allow nothing else.",
+)
+def init(addresses: tuple[str, ...], name: str | None, servers: str, **listens: Any) -> None:
     """Write the files of a hub on this machine: its configuration, keys, authority and unit.
 
     ADDRESS is a name or an IP by which the other machines reach it. What is there already is never
@@ -47,9 +55,7 @@ def init(addresses: tuple[str, ...], name: str | None, servers: str, listen: str
     """
     refuse_within_run()
     where = addresses or (socket.getfqdn(),)
-    made = setup.make_hub(
-        os.environ, where, name=name or _own_name(), servers=int(servers), listen=listen, port=port
-    )
+    made = setup.make_hub(os.environ, where, name=name or _own_name(), servers=int(servers), **listens)
     directory = setup.hub_directory(os.environ)
     end_if_json({"directory": str(directory), "made": made.made, "next": made.next})
     click.echo(f"hub: {clean(directory)}: {', '.join(made.made) or 'nothing was missing'}")
@@ -61,9 +67,10 @@ def init(addresses: tuple[str, ...], name: str | None, servers: str, listen: str
 
 @click.command(cls=CommonCommand)
 def hub() -> None:
-    """Run the hub of `ralphctl fleet init` in this terminal, until Ctrl-C. A service: use its unit."""
+    """Run the hub of `ralphctl fleet init` in this terminal, until Ctrl-C. For a service, use its unit."""
     refuse_within_run()
-    setup.run_hub(os.environ, lambda url: click.echo(f"the hub listens on {clean(url)}"))
+    command = setup.hub_command(os.environ)
+    os.execv(command[0], command)  # noqa: S606  # signals and the end are its own, with nothing in between
 
 
 @click.command(cls=CommonCommand)

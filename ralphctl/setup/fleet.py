@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,8 +30,9 @@ def fleet_directory(environ: Mapping[str, str]) -> Path:
 
 
 def make_hub(
-    environ: Mapping[str, str], addresses: tuple[str, ...], *, name: str, servers: int, listen: str, port: int
-) -> HubFiles:
+    environ: Mapping[str, str], addresses: tuple[str, ...], *, name: str, servers: int,
+    listen: str, port: int, websocket_port: int,
+) -> HubFiles:  # fmt: skip
     """Write the files of a hub, and make its own machine a member. Raises RalphdError."""
     _needs_extra()
     directory, program = hub_directory(environ), server.find_program()
@@ -44,7 +44,7 @@ def make_hub(
         raise RalphdError(what, why="the key of that fleet would be lost", mend="ralphctl fleet leave, first")
     made = hub.init_hub(
         directory, addresses, name=name, now=time.time(), program=program, servers=servers, listen=listen,
-        port=port,
+        port=port, websocket_port=websocket_port,
     )  # fmt: skip
     record = hub.read_record(directory)
     ca, name = hub.pem(directory / "ca.pem").decode("ascii"), record.admin.name
@@ -53,15 +53,9 @@ def make_hub(
     return made
 
 
-def run_hub(environ: Mapping[str, str], ready: Callable[[str], None]) -> None:
-    """Run nats-server until SIGINT or SIGTERM. Raises RalphdError."""
-    _needs_extra()
-    directory = hub_directory(environ)
-    with server.embedded_server(directory) as url:
-        ready(url)
-        ends = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-        signal.pthread_sigmask(signal.SIG_BLOCK, ends)
-        signal.sigwait(ends)
+def hub_command(environ: Mapping[str, str]) -> list[str]:
+    """Return the command that runs the hub. Raises RalphdError."""
+    return server.run_command(hub_directory(environ))
 
 
 def invite(

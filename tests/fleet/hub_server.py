@@ -1,9 +1,11 @@
 """A real hub on loopback for tests: its files, its nats-server with TLS, and users of it."""
 
+import json
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import keys
 from ralphd.fleet.hub import server as hub_server
 from ralphd.fleet.hub.files import HubFiles, HubMember
+from tests.helpers import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -61,8 +64,32 @@ def init(directory: Path, **more: Any) -> HubFiles:
 
 
 @contextmanager
+def embedded_server(directory: Path) -> Iterator[str]:
+    """Run a hub's first server; yield its URL once it listens. It ends with the block."""
+    command = hub_server.run_command(directory)
+    log = directory / "nats-server.log"
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        try:
+            ports = directory / f"nats-server_{process.pid}.ports"
+            wait_for(lambda: ports.exists() or process.poll() is not None, what="the hub listens")
+            assert process.poll() is None, log.read_text()
+            found = wait_for(lambda: _ports(ports))
+            yield f"tls://{found[0].partition('://')[2]}"
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def _ports(path: Path) -> list[str]:
+    with suppress(ValueError):
+        ports: list[str] = json.loads(path.read_text())["nats"]
+        return ports
+    return []
+
+
+@contextmanager
 def hub_in(directory: Path) -> Iterator[RunningHub]:
     """Run a hub until the end of the block."""
     init(directory)
-    with hub_server.embedded_server(directory, program=PROGRAM) as url:
+    with embedded_server(directory) as url:
         yield RunningHub(directory, url)

@@ -21,7 +21,7 @@ from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import joining, keys
 from ralphd.fleet.hub.files import Invitation
 from ralphd.fleet.hub.joining import Joined, JoinRequest, JoinToken
-from tests.fleet.hub_server import RunningHub, hub_in, init
+from tests.fleet.hub_server import RunningHub, embedded_server, hub_in, init
 from tests.helpers import eventually
 
 NOW = 1_800_000_000.0
@@ -186,12 +186,10 @@ async def test_another_server_with_our_ca_is_refused(running: RunningHub, tmp_pa
     conf = tmp_path / "evil" / "server.pem"
     end = "-----END CERTIFICATE-----\n"
     conf.write_text(conf.read_text().split(end)[0] + end + running.ca)
-    from ralphd.fleet.hub.server import embedded_server
-    from tests.fleet.hub_server import PROGRAM
 
     token = joining.read_token(await token_of(running), now=time.time())
     with (
-        embedded_server(tmp_path / "evil", program=PROGRAM) as url,
+        embedded_server(tmp_path / "evil") as url,
         pytest.raises(HubUnreachable, match="certificate"),
     ):
         await joins(packed(replace(token, addresses=(url,))), tmp_path / "rack1")

@@ -59,12 +59,12 @@ def a_hub(daemon: Daemon) -> Iterator[None]:
     listen = ("--port", port, "--listen", "127.0.0.1")
     ralphctl(daemon, "fleet", "init", "127.0.0.1", "--name", "h1", *listen)
     command = [sys.executable, "-m", "ralphctl", "fleet", "hub"]
-    with subprocess.Popen(command, env=daemon.environment, stdout=subprocess.PIPE, text=True) as hub:
+    with subprocess.Popen(command, env=daemon.environment, stderr=subprocess.PIPE, text=True) as hub:
         try:
-            assert hub.stdout is not None and "listens" in hub.stdout.readline()
+            assert hub.stderr is not None and any("Server is ready" in line for line in hub.stderr)
             yield
         finally:
-            hub.send_signal(signal.SIGTERM)
+            hub.send_signal(signal.SIGINT)
             assert hub.wait(LIMIT_S) == 0
 
 

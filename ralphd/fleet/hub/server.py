@@ -26,7 +26,7 @@ from ralphd.fleet.fabric import Bucket, HubUnreachable
 from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import keys
 from ralphd.fleet.hub.files import HubRecord
-from ralphd.plain_files import Descriptor, read_plain
+from ralphd.plain_files import read_plain
 from ralphd.store import files
 
 OLDEST: Final = (2, 11)
@@ -82,55 +82,21 @@ def unfit(program: Path) -> str:
     return ""
 
 
-# --- a process of our own --------------------------------------------------------------------------------
+# --- its process -----------------------------------------------------------------------------------------
 
 
-@contextmanager
-def embedded_server(
-    directory: Path, *, program: Path | None = None, limit_s: float = START_S
-) -> Iterator[str]:
-    """Run the hub's first server, to try a fleet on one machine; yield its URL once it listens.
-
-    It ends with the block. Raises RalphdError with the end of its log.
-    """
-    record = hub.read_record(directory)
+def run_command(directory: Path) -> list[str]:
+    """Return the command of the hub's first server. Raises RalphdError, also while one runs."""
+    hub.read_record(directory)
     with _pinned(directory) as running:
         if running is not None:
             raise RalphdError(f"the hub in {directory} is running already", mend=f"kill {running[0]}")
     for old in directory.glob("*.ports"):
         old.unlink(missing_ok=True)
-    command = [str(program or find_program()), "-c", str(directory / hub.conf_name(1))]
-    log_file = directory / "nats-server.log"
-    with Descriptor(log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW) as log:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-        yield _listening(directory, record, process, log_file, limit_s)
-    finally:
-        process.terminate()
-        try:
-            process.wait(_STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    return [str(find_program()), "-c", str(directory / hub.conf_name(1))]
 
 
-def _listening(
-    directory: Path, record: HubRecord, process: subprocess.Popen[bytes], log_file: Path, limit_s: float
-) -> str:
-    end = time.monotonic() + limit_s
-    while time.monotonic() < end and process.poll() is None:
-        with suppress(OSError, ValueError):  # a half-written file
-            return _url(directory, record, process.pid, must_be_known=True)
-        time.sleep(_LOOK_S)
-    try:
-        log = read_plain(log_file, 1 << 20).decode(errors="replace").splitlines()
-    except OSError as error:
-        log = [str(error)]
-    why = "\n".join(one_line(line, 200) for line in log[-3:])
-    raise RalphdError("nats-server did not start", why=why, mend=f"tail {log_file}")
-
-
-def _url(directory: Path, record: HubRecord, pid: int, *, must_be_known: bool = False) -> str:
+def _url(directory: Path, record: HubRecord, pid: int) -> str:
     """Return where a running server listens, for this machine. Raises OSError, ValueError."""
     try:
         ports = json.loads(read_plain(directory / f"nats-server_{pid}.ports", _MOST_BYTES))
@@ -139,8 +105,6 @@ def _url(directory: Path, record: HubRecord, pid: int, *, must_be_known: bool = 
     except (LookupError, TypeError) as error:
         raise ValueError("not a list of ports") from error
     except FileNotFoundError:
-        if must_be_known:
-            raise
         return f"tls://127.0.0.1:{record.port}"
 
 
