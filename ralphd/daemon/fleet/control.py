@@ -72,7 +72,7 @@ class Control:
                 f"{self.member.host} takes no requests of other machines", why="remote_control = false"
             )
         if route in DRAINS:
-            await self.member.drain(ends=route == "undrain")
+            self.member.drain(ends=route == "undrain")
             return {"host": self.member.host, "draining": self.member.draining}
         if route not in WANTS or not is_name(name):
             raise UsageError(f"{self.member.host} does not know the request {route[:40]!r}")

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Final
@@ -32,8 +33,9 @@ class Fleet:
 
     async def run(self) -> None:
         """Take part, until cancelled."""
-        await self.member.fabric.serve(self.control.answer)
-        await asyncio.gather(self.member.run(), self.control.carry_out_wants())
+        await self.member.run(
+            partial(self.member.fabric.serve, self.control.answer), self.control.carry_out_wants
+        )
 
     def view(self) -> dict[str, Any]:
         """Return hosts, items and limits, also with the hub unreachable: then as last known."""

@@ -80,8 +80,8 @@ class Work(Protocol):
     async def changed(self) -> Progress:
         """Wait for the next commit or the end."""
 
-    async def stop(self) -> None:
-        """Stop the ralph as ``stop --now`` does, and wait, though an earlier daemon started it."""
+    async def stop(self, *, now: bool) -> None:
+        """Stop the ralph, after its iteration or ``now``, and wait, though an earlier daemon started it."""
 
     async def pause(self) -> None:
         """Pause the ralph."""
@@ -98,13 +98,17 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """What becomes of the item; OPEN: another host may take it. ``is_own``: the ralph has ended already."""
+    """What becomes of the item; OPEN: another host may take it. ``is_own``: the ralph has ended already.
+
+    ``is_patient``: it finishes its iteration first.
+    """
 
     state: ItemState
     why: str
     head: str = ""
     is_try: bool = True
     is_own: bool = False
+    is_patient: bool = False
 
 
 class Holder:
@@ -132,7 +136,7 @@ class Holder:
         self._has_item = self._is_begun = self._is_releasing = False
         self._end: _End | None = None
         self._pauses = {"goal"} if item.goal == "paused" else set()
-        self._pausing, self._changed, self._over = asyncio.Lock(), asyncio.Event(), asyncio.Event()
+        self._pausing, self._changed = asyncio.Lock(), asyncio.Event()
         self._recorded: Lease | None = None
         self._push_fault, self._refusal, self._other, self._note = "", "", NOBODY, ""
         at, boottime_s = self._clocks.monotonic(), self._clocks.boottime()
@@ -155,20 +159,18 @@ class Holder:
 
         ``why`` then has the reason where nothing was claimed.
         """
-        try:
-            async with asyncio.TaskGroup() as self._tasks:
-                if await self._is_started():
-                    await self._own()
-        finally:
-            self._over.set()
+        async with asyncio.TaskGroup() as self._tasks:
+            if await self._is_started():
+                await self._own()
 
-    async def drain(self) -> None:
-        """Stop the ralph, push its head, release the item and the lease, and wait until that is done.
+    @property
+    def lease(self) -> Lease | None:
+        """The lease to continue with another holder, should this one fail; None where there is none."""
+        return self.hold.lease if self.hold.is_active and self._recorded is not None else None
 
-        That is not before git and the hub answer, so the caller has a limit. Cancellation stops nothing.
-        """
-        self._end_with(_End(ItemState.OPEN, "drained", is_try=False))
-        await self._over.wait()
+    def drain(self) -> None:
+        """Have the ralph finish its iteration; then ``run`` pushes, releases item and lease, and ends."""
+        self._end_with(_End(ItemState.OPEN, "drained", is_try=False, is_patient=True))
 
     async def want(self, item: Item) -> None:
         """Follow an item as a person, or a hub that forgot something, changed it."""
@@ -260,7 +262,7 @@ class Holder:
 
     async def _finish(self, end: _End) -> None:
         if self._has_ralph and not end.is_own:
-            await self.work.stop()
+            await self.work.stop(now=not end.is_patient)
         if self.hold.stage is Stage.LOST:
             self.why = self._push_fault or "another host was faster"
         if self.hold.is_active:
@@ -282,7 +284,7 @@ class Holder:
             await self._until(lambda: self._is_pushed(head) or bool(self._refusal))
         refs: tuple[str, ...] = ()
         if self._refusal and self.hold.is_active:
-            await self.work.stop()
+            await self.work.stop(now=True)
             refs = await self._save_aside(Aside.LEFT) or ()
             end = _End(ItemState.HELD, self._refusal)
         item = await self._write_item(partial(self._after, end))
@@ -293,7 +295,7 @@ class Holder:
             await self._tell(_EVENTS[item.state], why=item.why or end.why, refs=refs, state=item.state.value)
 
     async def _save_stale(self) -> bool:
-        await self.work.stop()
+        await self.work.stop(now=True)
         refs = await self._save_aside(Aside.STALE)
         await self._tell("fleet.fenced", by=self._other, refs=refs or (), is_saved=refs is not None)
         if refs is not None:
@@ -345,7 +347,7 @@ class Holder:
     async def _obey(self, item: Item) -> None:
         self.item = item
         if item.goal == "stopped":
-            self._end_with(_End(ItemState.OPEN, item.why or "stopped", is_try=False))
+            self._end_with(_End(ItemState.OPEN, item.why or "stopped", is_try=False, is_patient=True))
         else:
             await self._pause("goal", is_on=item.goal == "paused")
 

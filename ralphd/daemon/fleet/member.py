@@ -8,9 +8,10 @@ import logging
 import os
 import random
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -47,9 +48,11 @@ TURN_S: Final = 1.0
 AVOIDED_S: Final = 30.0
 """How long a host leaves an item to others after a claim that came to nothing."""
 LONGEST_CONNECT_S: Final = 30.0
-RESTORE_S: Final = 60.0
 _GIB: Final = 2**30
 _TOPIC: Final = "fleet"
+
+
+Work = Callable[[], Awaitable[None]]
 
 
 class ItemHolder(Protocol):
@@ -60,8 +63,16 @@ class ItemHolder(Protocol):
     async def run(self) -> None:
         """Claim it, work on it, and give it back."""
 
-    async def drain(self) -> None:
-        """Push what there is, and leave the item to other hosts."""
+    @property
+    def lease(self) -> Lease | None:
+        """The lease to continue with another holder, should this one fail."""
+
+    @property
+    def why(self) -> str:
+        """Why nothing was claimed; empty where it was."""
+
+    def drain(self) -> None:
+        """Leave the item to other hosts after the iteration."""
 
     async def want(self, item: Item) -> None:
         """Act on the item as a person has changed it."""
@@ -103,26 +114,34 @@ class Member:
 
     # --- tasks -----------------------------------------------------------------------------------------
 
-    async def run(self) -> None:
-        """Take part, until cancelled."""
+    async def run(self, *more: Work) -> None:
+        """Take part, until cancelled, and keep ``more`` tasks running beside those of the member."""
         try:
             for item, lease in self.recorded:
                 self.take(item, lease)
-            async with asyncio.TaskGroup() as tasks:
-                if self.watcher is not None:
-                    tasks.create_task(self.watcher.run())
-                tasks.create_task(self._connect())
-                tasks.create_task(self._show())
-                tasks.create_task(self._take_turns())
-                tasks.create_task(self._restore())
-                for bucket in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES):
-                    tasks.create_task(self._follow(bucket))
+            follows = [
+                partial(self._follow, each)
+                for each in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES)
+            ]
+            watch = () if self.watcher is None else (self.watcher.run,)
+            works = (self._connect, self._show, self._take_turns, self._restore, *watch, *follows, *more)
+            await asyncio.gather(*map(self._keep, works))
         finally:
             holders = [*self._tasks.values()]
             for task in holders:
                 task.cancel()
             await asyncio.gather(*holders, return_exceptions=True)
             await self.fabric.close()
+
+    async def _keep(self, work: Work) -> None:
+        """Run a task, and begin it again after a bug: it must end neither the daemon nor the other tasks."""
+        while True:
+            try:
+                return await work()
+            except Exception as fault:
+                logger.exception("fleet: a task failed, and begins again")
+                self.services.trouble(f"{_TOPIC} task", f"{type(fault).__name__}: {fault}")
+            await asyncio.sleep(AVOIDED_S)
 
     async def _connect(self) -> None:
         rest_s = TURN_S
@@ -228,7 +247,7 @@ class Member:
         )
         if rival:
             return
-        now, here = self.services.clock.now(), asyncio.get_running_loop().time()
+        now, here = self.services.clock.now(), self.picture.monotonic()
         free = [
             each
             for each in self.picture.items
@@ -236,9 +255,9 @@ class Member:
         ]
         if not free:
             return
-        me, limits = await asyncio.to_thread(self.record), self.picture.limits
-        item = fit.choose(free, me, self.picture.heard(), limits, now)
-        if item is None:
+        me, limits = self._me(), self.picture.limits
+        item = None if me is None else fit.choose(free, me, self.picture.heard(), limits, now)
+        if item is None or me is None:
             return
         suits = fit.score(item, me, limits, now)
         await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
@@ -252,6 +271,11 @@ class Member:
         is_other = entry is not None and entry.value.boot != self.boot
         return f"boot {entry.value.boot}" if entry and is_other else None
 
+    def _me(self) -> HostRecord | None:
+        """Return this machine's last record with the items that it has by now; None before the first."""
+        known = self.picture.known(Bucket.HOSTS, self.host)
+        return None if known is None else replace(known.value, used=len(self.holders), draining=self.draining)
+
     def may_take(self, key: str, item_id: ItemId) -> bool:
         """Whether this machine may take over the lease with this key, of an item that has not ended."""
         known = self.picture.known(Bucket.ITEMS, item_id)
@@ -259,9 +283,8 @@ class Member:
             return False
         item: Item = known.value
         is_its_branch = lease_key(repo_id(item.repo), item.branch) == key
-        me = self.picture.known(Bucket.HOSTS, self.host)
-        now = self.services.clock.now()
-        return is_its_branch and me is not None and not fit.misfits(item, me.value, self.picture.limits, now)
+        me, now = self._me(), self.services.clock.now()
+        return is_its_branch and me is not None and not fit.misfits(item, me, self.picture.limits, now)
 
     async def take_over(self, item_id: ItemId, lease: TakeLease) -> None:
         """Claim the lease of a silent machine."""
@@ -272,25 +295,34 @@ class Member:
         """Hold an item from now on: claim it, take it over, or continue what an earlier daemon held."""
         holder = self.holders[item.id] = self.hold(item, start)
         self._tasks[item.id] = task = asyncio.create_task(holder.run(), name=f"item {item.id}")
-        task.add_done_callback(lambda done: self._gave_back(item.id, done))
+        task.add_done_callback(partial(self._gave_back, item, holder))
         self._changed.set()
         return holder
 
-    def _gave_back(self, item_id: str, task: "asyncio.Task[None]") -> None:
-        self.holders.pop(item_id, None)
-        self._tasks.pop(item_id, None)
-        self._avoided[item_id] = asyncio.get_event_loop().time() + AVOIDED_S
+    def _gave_back(self, item: Item, holder: ItemHolder, task: "asyncio.Task[None]") -> None:
+        self.holders.pop(item.id, None)
+        self._tasks.pop(item.id, None)
+        self._avoided[item.id] = self.picture.monotonic() + AVOIDED_S
         self._changed.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("item %s: its holder failed", item_id, exc_info=error)
-            self.services.trouble(f"item {item_id}", f"its holder failed: {error}")
+        topic = f"item {item.id}"
+        if task.cancelled() or (error := task.exception()) is None:
+            self.services.trouble(topic, None)
+            return
+        logger.error("%s: its holder failed", topic, exc_info=error)
+        self.services.trouble(topic, f"its holder failed, and is begun again: {error}")
+        if holder.lease is not None:  # what runs must not stay without a holder
+            asyncio.get_running_loop().call_later(AVOIDED_S, self._take_again, item, holder.lease)
 
-    async def drain(self, *, ends: bool = False) -> None:
+    def _take_again(self, item: Item, lease: Lease) -> None:
+        if item.id not in self.holders:
+            self.take(item, lease)
+
+    def drain(self, *, ends: bool = False) -> None:
         """Claim nothing more, and give back what this machine has; ``ends``: take part again."""
         self.draining = not ends
         self._changed.set()
-        if self.draining:
-            await asyncio.gather(*(each.drain() for each in [*self.holders.values()]))
+        for each in self.holders.values() if self.draining else ():
+            each.drain()
 
     # --- requests of people ----------------------------------------------------------------------------
 

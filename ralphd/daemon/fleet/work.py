@@ -255,13 +255,16 @@ class RalphWork:
 
     # --- requests ---------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Kill the ralph's tree, and return when nothing of it runs. Raise RalphdError if it does not end."""
+    async def stop(self, *, now: bool) -> None:
+        """Stop the ralph, after its iteration or ``now``; return when nothing of it runs.
+
+        Raise RalphdError if it does not end ``now``; an iteration has no limit here.
+        """
         self._is_stopping = True
         with suppress(UnknownRalph):
-            await self._ralphs.ask(self.name, StopRequested, now=True)
+            await self._ralphs.ask(self.name, StopRequested, now=now)
         try:
-            async with asyncio.timeout(STOP_LIMIT_S), self._ralphs.hub.subscribe() as events:
+            async with asyncio.timeout(STOP_LIMIT_S if now else None), self._ralphs.hub.subscribe() as events:
                 while (view := await self._view()) and view["state"] not in ("done", *_ENDED):
                     with suppress(TimeoutError, StopAsyncIteration):
                         async with asyncio.timeout(_POLL_S):

@@ -121,8 +121,10 @@ async def test_a_drained_host_gives_its_item_back(fleet: FleetWorld) -> None:
     holder = await host.works()
     host.work.tree.commit("two")
 
-    await holder.drain()
+    holder.drain()
+    await host.ended()
 
+    assert "stop" in host.work.calls, "the iteration is finished first"
     assert fleet.ref(HEAD_REF) == host.work.head
     assert (fleet.item.state, fleet.item.tries, fleet.lease().host) == (ItemState.OPEN, 0, "")
     other = await fleet.host("h2")
@@ -203,7 +205,7 @@ async def test_a_frozen_host_is_fenced(fleet: FleetWorld) -> None:
     assert fleet.ref(STALE) == late
     fenced = host.event("fleet.fenced")
     assert (fenced["by"], fenced["refs"]) == ("h2", (STALE,))
-    assert host.work.calls[-2:] == ["stop", "forget"]
+    assert host.work.calls[-2:] == ["stop now", "forget"]
     assert host.kept is None
     await other.pushes("two")
 
@@ -251,7 +253,7 @@ async def test_a_force_push_holds_the_item(fleet: FleetWorld) -> None:
     assert (fleet.ref(HEAD_REF), fleet.ref(LEFT)) == (theirs, mine)
     assert fleet.item.state is ItemState.HELD
     assert BRANCH in fleet.item.why
-    assert "stop" in host.work.calls
+    assert "stop now" in host.work.calls
     assert host.event("item.held")["refs"] == (LEFT,)
 
 
@@ -293,7 +295,7 @@ async def test_a_person_stops_the_item(fleet: FleetWorld, verb: str, state: Item
     assert await host.ended() is Stage.RELEASED
     assert fleet.item.state is state
     assert fleet.ref(HEAD_REF) == host.work.head
-    assert host.work.calls == ["begin", "stop"]
+    assert host.work.calls == ["begin", "stop" if verb == "stop" else "stop now"]
 
 
 async def test_a_person_pauses_and_resumes(fleet: FleetWorld) -> None:

@@ -14,12 +14,13 @@ import pytest
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
-from ralphd.core.fleet.model import HostName, HostRecord, Item, ItemId, ItemState, Need, Want
-from ralphd.core.fleet.names import want_key
+from ralphd.core.fleet.model import HostName, HostRecord, Item, ItemId, ItemState, Lease, Need, Want
+from ralphd.core.fleet.names import lease_key, repo_id, want_key
 from ralphd.daemon.fleet import member as members
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet
 from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import HubSilent, NotFound, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket
@@ -38,14 +39,21 @@ class Holder:
     """What a machine does with an item, as far as the member sees it."""
 
     item: Item
+    start: object = None
     token: int = 7
     wanted: list[Item] = field(default_factory=list)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
+        if self.fails:
+            raise OSError("a bug")
         await self.ended.wait()
 
-    async def drain(self) -> None:
+    lease: Lease | None = None
+    why: str = ""
+    fails: bool = False
+
+    def drain(self) -> None:
         self.ended.set()
 
     async def want(self, item: Item) -> None:
@@ -94,7 +102,7 @@ async def a_machine(
     own = FleetSpec(allow_repos=("*",), slots=1, **spec)
 
     def hold(item: Item, start: object) -> Holder:
-        held.append(Holder(item))
+        held.append(Holder(item, start))
         return held[-1]
 
     member = Member(
@@ -166,6 +174,50 @@ async def test_a_drained_machine_gives_back_and_rests(tmp_path: Path) -> None:
         assert answer == {"host": holder.member.host, "draining": True}
         assert first[0].ended.is_set()
         assert await eventually(lambda: other.held), "another machine has it"
+
+
+async def test_a_full_machine_takes_no_more(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        for each in ("i-aaaa", "i-bbbb", "i-cccc"):
+            await put(hub, Bucket.ITEMS, each, replace(ITEM, id=ItemId(each), branch=each))
+        await eventually(lambda: len(one.member.picture.items) == 3 and one.held)
+        key = lease_key(repo_id(REPO), "i-cccc")
+        rest = [each for each in ("i-aaaa", "i-bbbb", "i-cccc") if each not in one.member.holders]
+        assert not any(one.member.may_take(key, ItemId(each)) for each in rest)
+        one.held[0].ended.set()
+        await eventually(lambda: len(one.held) == 2)
+        assert [len(one.member.holders), one.told["daemon.degraded"]] == [1, 0]
+
+
+async def test_a_failed_holder_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "AVOIDED_S", 0.05)
+    hub, lease = MemoryHub(), Lease(HostName("h1"), "b1", 7)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        one.member.take(ITEM)
+        one.held[0].fails, one.held[0].lease = True, lease
+        await eventually(lambda: len(one.held) == 2)
+        assert (one.held[1].start, one.held[1].item) == (lease, ITEM)
+        assert "a bug" in one.member.services.problems()[0]
+        one.held[1].ended.set()
+        await eventually(lambda: not one.member.services.problems())
+
+
+async def test_a_bug_ends_neither_daemon_nor_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "AVOIDED_S", 0.05)
+    hub, bugs = MemoryHub(), [ZeroDivisionError("a bug")]
+
+    def item(*_: object) -> Item:
+        if bugs:
+            raise bugs.pop()
+        return ITEM
+
+    async with a_machine(hub, tmp_path, "h1") as one:
+        monkeypatch.setattr(Picture, "item", item)
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: one.held)
+        assert (bugs, len(one.held)) == ([], 1)
+        assert "ZeroDivisionError: a bug" in one.member.services.problems()[0]
 
 
 async def test_two_machines_with_one_name_are_told(tmp_path: Path) -> None:
