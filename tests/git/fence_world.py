@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from ralphd.core.fleet.model import HostName, Lease
-from ralphd.git.fence.fence import Claimed, Fence, LeaseMove, LeaseState, Pushed, WorkPush
+from ralphd.git.fence.fence import Claimed, Fence, LeaseMove, Pushed, WorkPush
+from ralphd.git.fence.lease_ref import LeaseState
 from tests.git.work_tree import WorkTree
 from tests.helpers import wait_for
 

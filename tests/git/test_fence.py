@@ -17,7 +17,6 @@ from ralphd.git.fence.fence import (
     Fence,
     Fenced,
     LeaseGone,
-    LeaseState,
     Pushed,
     RemoteRefused,
     Rewound,
@@ -26,7 +25,7 @@ from ralphd.git.fence.fence import (
     Usable,
     dead_pushurl,
 )
-from ralphd.git.fence.lease_ref import MOST_LEASE_BYTES, Aside, LeaseForm, decode_lease
+from ralphd.git.fence.lease_ref import MOST_LEASE_BYTES, Aside, LeaseForm, LeaseState, decode_lease
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, Holder, World, environment, world
 from tests.git.work_tree import WorkTree
 
@@ -546,7 +545,7 @@ def test_trial_refs_that_cannot_be_removed_are_named(remote: World, holder: Hold
 
 
 def test_only_a_whole_lease_is_decoded() -> None:
-    good = asdict(Lease(HostName("h"), "b", 3, n=2, item=ItemId("i"), pushed="a" * 40, at=1.0))
+    good = asdict(Lease(HostName("h"), "b", 3, n=2, item=ItemId("i-aaaa"), pushed="a" * 40, at=1.0))
     assert decode_lease(json.dumps({**good, "unknown": [1]}).encode()) == Lease(**good)
     bad: list[dict[str, object]] = [
         {"v": 2}, {"host": 1}, {"host": "x" * 300}, {"boot": None}, {"token": True}, {"token": -1},

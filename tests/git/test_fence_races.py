@@ -17,14 +17,13 @@ from ralphd.git.fence.fence import (
     Claimed,
     ClaimLost,
     Fenced,
-    LeaseState,
     Pushed,
     Rewound,
     SavedAside,
     Unreachable,
     WorkPush,
 )
-from ralphd.git.fence.lease_ref import Aside, decode_lease
+from ralphd.git.fence.lease_ref import Aside, LeaseState, decode_lease
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, Holder, World, environment, reached, world
 
 SEED = 7

@@ -15,7 +15,6 @@ from ralphd.errors import WrongState
 KEPT_S: Final = 30 * 24 * 3600.0
 """How long an item is kept after its end."""
 HOST_GONE: Final = "host-gone"
-VERBS: Final = ("hold", "release", "cancel", "retry", "stop", "pause", "resume")
 _WHY_CHARS: Final = 300
 
 

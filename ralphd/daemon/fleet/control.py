@@ -4,11 +4,13 @@ The list is closed: no request starts a command. The hub lets only some machines
 machine can refuse them (``[fleet] remote_control``). What a machine misses is kept for a day.
 """
 
+import asyncio
 import json
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ralphd.core.fleet.checked import write_value
@@ -20,6 +22,7 @@ from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.errors import HubSilent, NotFound, RalphdError, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket, HubUnreachable, JsonObject, NoSuchHost
+from ralphd.store import files
 from ralphd.wire import is_name
 
 logger = logging.getLogger(__name__)
@@ -29,6 +32,7 @@ RALPH: Final = "ralph"
 DRAINS: Final = ("drain", "undrain")
 ASK_S: Final = 5.0
 _BY_CHARS: Final = 100
+_MOST_WANTS: Final = 1000
 
 
 class LocalRalphs(Protocol):
@@ -47,7 +51,8 @@ class Control:
 
     member: Member
     ralphs: LocalRalphs
-    _done: set[str] = field(default_factory=set)
+    wants_file: Path
+    """The ids of the last wants that were carried out: the hub repeats each for a day."""
 
     # --- of others -------------------------------------------------------------------------------------
 
@@ -88,16 +93,26 @@ class Control:
 
     async def carry_out_wants(self) -> None:
         """Do what people wanted of this machine's ralphs while it was absent, until cancelled."""
+        done = await asyncio.to_thread(self._carried_out)
         async for entry in self.member.fabric.watch(Bucket.WANTS):
             want = self.member.picture.take(Bucket.WANTS, entry)
             host, _, encoded = entry.key.partition(".")
-            if not isinstance(want, Want) or host != self.member.host or want.id in self._done:
+            if not isinstance(want, Want) or host != self.member.host or want.id in done:
                 continue
-            self._done.add(want.id)
             try:
                 await self._order(decoded_name(encoded), want.want, want.by)
             except (RalphdError, ValueError) as fault:
                 logger.warning("%s of %s, as %s wanted: %s", want.want, encoded, want.by, fault)
+            done = [*done, want.id][-_MOST_WANTS:]
+            text = files.as_json({"v": 1, "done": done})
+            await asyncio.to_thread(files.write_whole, self.wants_file, text)
+
+    def _carried_out(self) -> list[str]:
+        try:
+            return [str(each) for each in (files.read_json(self.wants_file) or {}).get("done", ())]
+        except (files.Broken, TypeError) as fault:
+            logger.warning("%s cannot be used: %s", self.wants_file, fault)
+            return []
 
     # --- of people here --------------------------------------------------------------------------------
 

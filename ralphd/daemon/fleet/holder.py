@@ -80,8 +80,8 @@ class Work(Protocol):
     async def changed(self) -> Progress:
         """Wait for the next commit or the end."""
 
-    async def stop(self, *, now: bool) -> None:
-        """Stop the ralph, after its iteration or ``now``, and wait, though an earlier daemon started it."""
+    async def stop(self, *, at_once: bool) -> None:
+        """Stop the ralph, of an earlier daemon too, after its iteration or ``at_once``, and wait."""
 
     async def pause(self) -> None:
         """Pause the ralph."""
@@ -262,7 +262,7 @@ class Holder:
 
     async def _finish(self, end: _End) -> None:
         if self._has_ralph and not end.is_own:
-            await self.work.stop(now=not end.is_patient)
+            await self.work.stop(at_once=not end.is_patient)
         if self.hold.stage is Stage.LOST:
             self.why = self._push_fault or "another host was faster"
         if self.hold.is_active:
@@ -284,7 +284,7 @@ class Holder:
             await self._until(lambda: self._is_pushed(head) or bool(self._refusal))
         refs: tuple[str, ...] = ()
         if self._refusal and self.hold.is_active:
-            await self.work.stop(now=True)
+            await self.work.stop(at_once=True)
             refs = await self._save_aside(Aside.LEFT) or ()
             end = _End(ItemState.HELD, self._refusal)
         item = await self._write_item(partial(self._after, end))
@@ -295,7 +295,7 @@ class Holder:
             await self._tell(_EVENTS[item.state], why=item.why or end.why, refs=refs, state=item.state.value)
 
     async def _save_stale(self) -> bool:
-        await self.work.stop(now=True)
+        await self.work.stop(at_once=True)
         refs = await self._save_aside(Aside.STALE)
         await self._tell("fleet.fenced", by=self._other, refs=refs or (), is_saved=refs is not None)
         if refs is not None:

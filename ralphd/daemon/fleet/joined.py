@@ -69,7 +69,7 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         fence_of=lambda item: remote_fence(work_directory, member.picture.item(item).repo),
     )  # fmt: skip
     member.recorded = [*_recorded(holds)]
-    return Fleet(member, Control(member, host))
+    return Fleet(member, Control(member, host, directory / "wants.json"))
 
 
 def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":

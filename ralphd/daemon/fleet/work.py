@@ -255,16 +255,19 @@ class RalphWork:
 
     # --- requests ---------------------------------------------------------------------------------------
 
-    async def stop(self, *, now: bool) -> None:
-        """Stop the ralph, after its iteration or ``now``; return when nothing of it runs.
+    async def stop(self, *, at_once: bool) -> None:
+        """Stop the ralph, after its iteration or ``at_once``; return when nothing of it runs.
 
-        Raise RalphdError if it does not end ``now``; an iteration has no limit here.
+        Raise RalphdError if it does not end ``at_once``; an iteration has no limit here.
         """
         self._is_stopping = True
         with suppress(UnknownRalph):
-            await self._ralphs.ask(self.name, StopRequested, now=now)
+            await self._ralphs.ask(self.name, StopRequested, now=at_once)
         try:
-            async with asyncio.timeout(STOP_LIMIT_S if now else None), self._ralphs.hub.subscribe() as events:
+            async with (
+                asyncio.timeout(STOP_LIMIT_S if at_once else None),
+                self._ralphs.hub.subscribe() as events,
+            ):
                 while (view := await self._view()) and view["state"] not in ("done", *_ENDED):
                     with suppress(TimeoutError, StopAsyncIteration):
                         async with asyncio.timeout(_POLL_S):

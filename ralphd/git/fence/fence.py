@@ -18,6 +18,7 @@ from ralphd.git import remote
 from ralphd.git.fence.lease_ref import (
     Aside,
     LeaseForm,
+    LeaseState,
     is_stored,
     read_lease,
     write_lease,
@@ -36,23 +37,6 @@ _CONTENDED: Final = re.compile(r"cannot lock ref|failed to update ref|stale info
 
 Update: TypeAlias = tuple[str, str, str]
 """A ref, its sha on the remote (empty: absent), and the sha to push (empty: delete)."""
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseState:
-    """The lease ref and the tip of the branch on the remote; empty: absent.
-
-    ``lease`` is None where the ref is absent or what it points to cannot be read as a lease.
-    """
-
-    sha: str = ""
-    lease: Lease | None = None
-    tip: str = ""
-
-    def lease_of(self, lease: Lease) -> Lease | None:
-        """Return the lease if it is of the same host since the same claim; what was pushed may differ."""
-        present, same = self.lease, (lease.host, lease.boot, lease.token)
-        return present if present and (present.host, present.boot, present.token) == same else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,21 +5,16 @@ None, which is never a lease of ours.
 """
 
 import json
-import math
-import re
-from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
-from ralphd.core.fleet.model import VERSION, HostName, ItemId, Lease
+from ralphd.core.fleet.checked import read_value, write_value
+from ralphd.core.fleet.model import Lease
 from ralphd.git.rewrite.move_branch import HEADS
 from ralphd.git.runner import OWN_IDENTITY, GitRunner
 
 MOST_LEASE_BYTES: Final = 16 << 10
-_MOST_CHARS: Final = 256
-_MOST_COUNT: Final = 1 << 53
-_SHA: Final = re.compile(r"([0-9a-f]{40}|[0-9a-f]{64})?")
 
 
 class LeaseForm(StrEnum):
@@ -42,9 +37,26 @@ class Aside(StrEnum):
     LEFT = "left"
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseState:
+    """The lease ref and the tip of the branch on the remote; empty: absent.
+
+    ``lease`` is None where the ref is absent or what it points to cannot be read as a lease.
+    """
+
+    sha: str = ""
+    lease: Lease | None = None
+    tip: str = ""
+
+    def lease_of(self, lease: Lease) -> Lease | None:
+        """Return the lease if it is of the same host since the same claim; what was pushed may differ."""
+        present, same = self.lease, (lease.host, lease.boot, lease.token)
+        return present if present and (present.host, present.boot, present.token) == same else None
+
+
 def write_lease(git: GitRunner, form: LeaseForm, lease: Lease) -> str:
     """Create the object of a lease in the local repository and return its sha. Raises NotDone."""
-    text = json.dumps(asdict(lease), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(write_value(lease), sort_keys=True, separators=(",", ":"))
     if form is LeaseForm.BLOB:
         return git.text("hash-object", "-w", "--stdin", given=text.encode())
     return git.commit_tree(git.text("mktree"), text, identity=OWN_IDENTITY)
@@ -67,44 +79,9 @@ def read_lease(git: GitRunner, sha: str) -> Lease | None:
 
 
 def decode_lease(content: bytes) -> Lease | None:
-    """Return the lease in a JSON text; None where a value is missing or of another type."""
+    """Return the lease in a JSON text; None where it is none."""
     try:
-        value: Mapping[str, Any] = json.loads(content)
-        if not isinstance(value, dict) or value.get("v") != VERSION:
-            return None
-        item = value.get("item")
-        return Lease(
-            host=HostName(_text(value["host"])),
-            boot=_text(value["boot"]),
-            token=_count(value["token"]),
-            n=_count(value["n"]),
-            item=None if item is None else ItemId(_text(item)),
-            pushed=_sha(value.get("pushed", "")),
-            at=_moment(value.get("at", 0.0)),
-        )
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        lease = read_value(Lease, json.loads(content))
+    except (ValueError, RecursionError):
         return None
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str) or len(value) > _MOST_CHARS or not value.isprintable():
-        raise TypeError
-    return value
-
-
-def _sha(value: object) -> str:
-    if not isinstance(value, str) or not _SHA.fullmatch(value):
-        raise TypeError
-    return value
-
-
-def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value <= _MOST_COUNT:
-        raise TypeError
-    return value
-
-
-def _moment(value: object) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):  # type: ignore[arg-type]  # a number
-        raise TypeError
-    return float(value)  # type: ignore[arg-type]  # a number
+    return lease if isinstance(lease, Lease) else None

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.fleet.items import KEPT_S, VERBS, advanced, by_person, claimed, is_old, released, taken_over
+from ralphd.core.fleet.items import KEPT_S, advanced, by_person, claimed, is_old, released, taken_over
 from ralphd.core.fleet.model import ENDED, HAS_HOLDER, HostName, Item, ItemId, ItemState, LastTry
 from ralphd.errors import WrongState
 
@@ -169,6 +169,7 @@ def test_only_what_ended_grows_old(item: Item, now: float, is_it: bool) -> None:
     assert is_old(item, now) == is_it
 
 
+VERBS = ("hold", "release", "cancel", "retry", "stop", "pause", "resume")
 WORDS = st.sampled_from(["claim", "take", "release", "move", *VERBS])
 CHANGES = st.lists(st.tuples(WORDS, st.integers(0, 1), st.integers(0, 6)), max_size=25)
 

@@ -64,8 +64,8 @@ class FakeWork:
     async def changed(self) -> Progress:
         return await self.news.get()
 
-    async def stop(self, *, now: bool) -> None:
-        self.calls.append("stop now" if now else "stop")
+    async def stop(self, *, at_once: bool) -> None:
+        self.calls.append("stop now" if at_once else "stop")
 
     async def pause(self) -> None:
         self.calls.append("pause")

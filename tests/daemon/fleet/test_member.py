@@ -95,7 +95,7 @@ async def a_machine(
     hub: MemoryHub, state: Path, name: str, *, boot: str = "b1", **spec: Any
 ) -> AsyncIterator[Machine]:
     state = state / name / boot
-    state.mkdir(parents=True)
+    state.mkdir(parents=True, exist_ok=True)
     events = await EventStore.open(state / "events.db")
     clock, ralphs, held = Clock(), Ralphs(), list[Holder]()
     services = Services(state, state / "sock", 0o077, clock, EventPublisher(events, Hub(), clock))
@@ -108,7 +108,7 @@ async def a_machine(
     member = Member(
         HostName(name), boot, MemoryFabric(hub, name), services, lambda: own, AccountsSpec, state, list, hold
     )
-    fleet = Fleet(member, Control(member, ralphs))
+    fleet = Fleet(member, Control(member, ralphs, state / "wants.json"))
     running = asyncio.create_task(fleet.run())
     try:
         yield Machine(member, fleet, ralphs, events, held)
@@ -354,6 +354,10 @@ async def test_a_want_is_carried_out_once(tmp_path: Path) -> None:
         await put(hub, Bucket.WANTS, want_key(HostName("h1"), "web"), Want("w3", "stop", "me"))
         await eventually(lambda: len(one.ralphs.orders) == 2)
         assert one.ralphs.orders == [("api", "stop"), ("web", "stop")]
+    async with a_machine(hub, tmp_path, "h1") as again:  # the next daemon
+        await put(hub, Bucket.WANTS, want_key(HostName("h1"), "new"), Want("w4", "pause", "me"))
+        await eventually(lambda: again.ralphs.orders)
+        assert again.ralphs.orders == [("new", "pause")]
 
 
 def git(directory: Path, *words: str) -> str:

@@ -202,7 +202,7 @@ async def test_a_stop_ends_its_tree(hosted: Stage) -> None:
     work = await hosted.begun()
     pid = await running_pid(hosted)
 
-    await work.stop(now=True)
+    await work.stop(at_once=True)
 
     assert not is_alive(pid)
     assert (await hosted.view())["state"] == "stopped"
@@ -210,7 +210,7 @@ async def test_a_stop_ends_its_tree(hosted: Stage) -> None:
 
 async def test_a_stopped_ralph_starts_again(hosted: Stage) -> None:
     work = await hosted.begun()
-    await work.stop(now=True)
+    await work.stop(at_once=True)
 
     await work.begin("", "")
 
@@ -235,7 +235,7 @@ async def test_a_paused_ralph_continues(hosted: Stage) -> None:
 
 async def test_uncommitted_files_are_saved_and_kept(hosted: Stage) -> None:
     work = await hosted.begun()
-    await work.stop(now=True)
+    await work.stop(at_once=True)
     directory = Path((await hosted.view())["directory"])
     (directory / "half").write_text("done")
 
@@ -251,7 +251,7 @@ async def test_what_the_remote_has_is_forgotten(hosted: Stage) -> None:
     work = await hosted.begun()
     hosted.script(1)
     head = (await changed(work)).head
-    await work.stop(now=True)
+    await work.stop(at_once=True)
     directory = Path((await hosted.view())["directory"])
     (directory / "half").write_text("done")
     _, *files = await work.saved()
@@ -268,7 +268,7 @@ async def test_commits_that_were_not_pushed_are_kept(hosted: Stage) -> None:
     work = await hosted.begun()
     hosted.script(1)
     await changed(work)
-    await work.stop(now=True)
+    await work.stop(at_once=True)
 
     await work.forget()
 
