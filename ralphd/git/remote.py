@@ -150,16 +150,17 @@ def _failure(
 
 def remote_refs(
     directory: Path, url: str, *names: str, outside: Mapping[str, str] | None = None,
-    limit_s: float = PULL_LIMIT_S,
+    inside: Mapping[str, str] | None = None, limit_s: float = PULL_LIMIT_S,
 ) -> tuple[str, dict[str, str]]:  # fmt: skip
     """Return the shas of those refs (full names) that the remote has. Blocks as ``push``.
 
-    The first value is why they could not be read; empty if they could.
+    The first value is why they could not be read; empty if they could. ``inside``: as for ``fetch``.
     """
     words = ("ls-remote", "--quiet", "--", url, *names)
     with tempfile.TemporaryFile() as output:
         try:
-            _run(directory, *words, limit_s=limit_s, outside=outside, settings=_NO_HOOKS, stdout=output)
+            who = {"outside": outside, "inside": inside}
+            _run(directory, *words, limit_s=limit_s, settings=_NO_HOOKS, stdout=output, **who)
         except _Failed as why:
             return str(why), {}
         output.seek(0)

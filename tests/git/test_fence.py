@@ -541,6 +541,32 @@ def test_trial_refs_that_cannot_be_removed_are_named(remote: World, holder: Hold
     assert "are still there" in usable.why
 
 
+@pytest.mark.parametrize("call", ["read", "push", "bump", "save_aside"])
+def test_the_settings_of_a_clone_start_nothing(holder: Holder, tmp_path: Path, call: str) -> None:
+    mark, git = tmp_path / "mark", holder.tree.git
+    holder.commit("one")
+    url = holder.fence.url
+    for key, value in (
+        ("protocol.ext.allow", "always"),
+        (f"url.ext::touch {mark} .insteadOf", url),
+        (f"url.ext::touch {mark} .pushInsteadOf", url),
+        ("core.sshCommand", f"touch {mark}"),
+        ("core.fsmonitor", f"touch {mark}"),
+        ("credential.helper", f"!touch {mark}"),
+    ):
+        git("config", "--local", key, value)
+    match call:
+        case "read":
+            assert isinstance(holder.fence.read(BRANCH), LeaseState)
+        case "push":
+            assert isinstance(holder.push(), Pushed)
+        case "bump":
+            assert isinstance(holder.fence.bump(BRANCH, holder.lease, holder.mine), Pushed)
+        case _:
+            assert isinstance(holder.fence.save_aside(Aside.STALE, BRANCH, 1, "HEAD"), SavedAside)
+    assert not mark.exists()
+
+
 # The value of a lease
 
 

@@ -19,7 +19,7 @@ from typing import Final
 from ralphd.core.fleet.names import repo_id
 from ralphd.git import remote, repo
 from ralphd.git.fence.fence import dead_pushurl
-from ralphd.git.landing.isolated import isolated
+from ralphd.git.isolated import isolated
 from ralphd.git.runner import GitRunner, NotDone
 from ralphd.store.files import make_private_directory
 

@@ -103,7 +103,9 @@ class RalphWork:
         """Clone or fetch the repository. Return why the item cannot begin here; empty if it can."""
         try:
             directory = self._clones.directory(self._item.repo)
-            self.fence = Fence(directory, self._item.repo, self._environment, self._form)
+            self.fence = Fence(
+                directory, self._item.repo, self._environment, self._form, scratch=self._clones.scratch
+            )
             await asyncio.to_thread(self._prepare, directory)
         except (NotDone, OSError) as fault:
             return one_line(error_text(fault), _WHY_CHARS)

@@ -7,10 +7,11 @@ what happened: a lease there of this holding (host, boot, token) is continued, a
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from ralphd.core.fleet.model import HostName, Lease
 from ralphd.core.text import short_sha
@@ -23,6 +24,7 @@ from ralphd.git.fence.lease_ref import (
     read_lease,
     write_lease,
 )
+from ralphd.git.isolated import isolated
 from ralphd.git.rewrite.move_branch import HEADS
 from ralphd.git.runner import GitRunner, NotDone, error_text
 
@@ -130,9 +132,10 @@ WorkPush: TypeAlias = LeaseMove | BranchMoved | Rewound
 class Fence:
     """The leases of one remote, through one local clone.
 
-    Every call can be repeated, blocks for a small multiple of ``limit_s`` at most, and returns what the world
-    does as data. ``url`` is the real address; the clone's own pushurl may be dead. ``environment`` is that of
-    the user whose credentials a push needs. All hosts must use the same ``form`` for a remote.
+    The clone's own settings, which a run can write, do not count (git/isolated.py); no run can write
+    ``scratch``. Every call can be repeated, blocks for a small multiple of ``limit_s`` at most, and returns what
+    the world does as data. ``url`` is the real address; the clone's own pushurl may be dead. ``environment`` is
+    that of the user whose credentials a push needs. All hosts must use the same ``form`` for a remote.
     """
 
     directory: Path
@@ -140,6 +143,7 @@ class Fence:
     environment: Mapping[str, str] | None = None
     form: LeaseForm = LeaseForm.BLOB
     limit_s: float = remote.PUSH_LIMIT_S
+    scratch: Path | None = None
 
     def read(self, branch: str) -> LeaseState | Unreachable:
         """Return who has a branch, from the remote."""
@@ -301,7 +305,8 @@ class Fence:
                 return LeaseState(tip=tip)
             if not is_stored(git, sha):
                 words = ("--no-tags", "--no-recurse-submodules", "--", self.url, ref)
-                why = remote.fetch(self.directory, *words, outside=self.environment, limit_s=self.limit_s)
+                with self._isolated() as (directory, how):
+                    why = remote.fetch(directory, *words, **how)
                 if why:
                     raise NotDone(why)
                 git = self._git()
@@ -310,9 +315,8 @@ class Fence:
         raise NotDone(f"{ref} moves while it is read")
 
     def _remote_refs(self, *refs: str) -> Mapping[str, str]:
-        why, shas = remote.remote_refs(
-            self.directory, self.url, *refs, outside=self.environment, limit_s=self.limit_s
-        )
+        with self._isolated() as (directory, how):
+            why, shas = remote.remote_refs(directory, self.url, *refs, **how)
         if why:
             raise NotDone(why)
         return shas
@@ -322,9 +326,13 @@ class Fence:
         leases = (f"--force-with-lease={ref}:{old}" for ref, old, _ in updates)
         words = ["--atomic"] * (len(updates) > 1) + ["--no-follow-tags", "--no-recurse-submodules", *leases]
         refspecs = (f"{new}:{ref}" for ref, _, new in updates)
-        return remote.push_commit(
-            self.directory, *words, "--", self.url, *refspecs, outside=self.environment, limit_s=self.limit_s
-        )
+        with self._isolated() as (directory, how):
+            return remote.push_commit(directory, *words, "--", self.url, *refspecs, **how)
+
+    @contextmanager
+    def _isolated(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        with isolated(self._git(), self.scratch) as variables:
+            yield self.directory, {"outside": self.environment, "inside": variables, "limit_s": self.limit_s}
 
     def _contains(self, newer: str, older: str) -> bool:
         if not older or newer == older:

@@ -29,7 +29,7 @@ from ralphd.core.text import short_sha
 from ralphd.git import remote
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import uncommitted
-from ralphd.git.landing.isolated import isolated
+from ralphd.git.isolated import isolated
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.repo import trace

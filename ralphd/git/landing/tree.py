@@ -21,7 +21,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from ralphd.git.landing.isolated import isolated
+from ralphd.git.isolated import isolated
 from ralphd.git.landing.merge import KEPT_REFS
 from ralphd.git.rewrite.reapply import REBASED
 from ralphd.git.runner import GitRunner, NotDone, name_list
