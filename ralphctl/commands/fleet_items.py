@@ -179,9 +179,19 @@ def _host(host: View, now: float, *, own: str) -> Sequence[str]:
 
 
 def _item(item: View) -> Sequence[str]:
-    words = item["next"] or item["why"] or (item["last"] or {}).get("why") or "-"
     state = item["state"] + (f" ({item['goal']})" if item["goal"] != "running" else "")
-    return (clean(item["id"]), clean(state), clean(item["holder"] or "-"), clean(item["repo"]), clean(words))
+    where = clean(item["holder"] or "-")
+    return (clean(item["id"]), clean(state), where, clean(item["repo"]), clean(_next(item)) or "-")
+
+
+def _next(item: View) -> str:
+    """Return what comes next; else how it ended, or whose work it continues."""
+    last = item["last"] or {}
+    if item["next"]:
+        return str(item["next"])
+    if item["state"] in _ENDED:
+        return f"{item['branch']} is at {last['commit']}" if last.get("commit") else str(item["why"])
+    return f"continues the work of {last['host']}: {last['why']}" if last else ""
 
 
 def _print_explained(explained: View) -> None:

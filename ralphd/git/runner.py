@@ -15,13 +15,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
 from ralphd.core.text import first_names
 from ralphd.git import repo
 from ralphd.git.locks import LOCK_WAIT_S, lock_files, lock_message, remove_own_lock
 from ralphd.git.repo import Repository
-from ralphd.plain_files import Descriptor, open_plain
+from ralphd.plain_files import Descriptor, open_plain, read_plain
 
 LIMIT_S: Final = 60.0
 """The time for one act in all."""
@@ -337,3 +338,56 @@ def readable(name: bytes) -> str:
     """Return a name for people, with a question mark for each character that cannot be printed."""
     text = name.decode(errors="replace")
     return "".join(char if char.isprintable() else "?" for char in text)
+
+
+# A repository's own settings do not count where a run could have written them (M2, M3).
+
+_PREFIX: Final = "git."
+_SHALLOW_BYTES: Final = 16 << 20
+_CONFIG: Final = """\
+[core]
+repositoryformatversion = {version}
+bare = false
+excludesFile = /dev/null
+attributesFile = /dev/null
+sparseCheckout = false
+splitIndex = false
+untrackedCache = false
+autocrlf = false
+eol = lf
+fileMode = true
+symlinks = true
+ignoreCase = false
+"""
+
+
+@contextmanager
+def isolated(git: GitRunner, scratch: Path | None = None) -> Iterator[dict[str, str]]:
+    """Provide variables that hide a repository's own settings from git: any run can write them.
+
+    ``.git/config`` can send a push elsewhere and start programs, ``info/`` can hide files, and all work trees
+    share both. So git gets a temporary common directory: no setting, exclude, attribute, hook or ref of the
+    repository counts, only its objects and the index of the work tree. The user's own configuration counts,
+    its ``includeIf`` as well: git still knows the real git directory.
+
+    ``scratch`` is a directory that no run can write. Refs are copies: new ones are gone at the end.
+    """
+    for each in () if scratch is None else scratch.glob(f"{_PREFIX}*"):  # of daemons that were killed
+        if not Path("/proc", each.name.split(".")[1]).exists():
+            shutil.rmtree(each, ignore_errors=True)
+    with TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}.", dir=scratch) as name:
+        common, real = Path(name), git.repository.common
+        is_sha256 = git.line("rev-parse", "--show-object-format") == "sha256"
+        extension = "[extensions]\nobjectFormat = sha256\n" if is_sha256 else ""
+        (common / "config").write_text(_CONFIG.format(version=int(is_sha256)) + extension)
+        (common / "refs").mkdir()
+        refs = git.output("for-each-ref", "--format=%(objectname) %(refname)")  # what a fetch need not bring
+        (common / "packed-refs").write_bytes(refs)
+        with suppress(OSError):
+            (common / "shallow").write_bytes(read_plain(real / "shallow", _SHALLOW_BYTES))
+        yield {
+            "GIT_DIR": str(git.repository.git),
+            "GIT_COMMON_DIR": name,
+            "GIT_WORK_TREE": str(git.top),
+            "GIT_OBJECT_DIRECTORY": str(real / "objects"),
+        }

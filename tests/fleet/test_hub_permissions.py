@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ralphd.core.fleet.model import HostName
+from ralphd.core.fleet.names import is_host_name
 from ralphd.fleet.fabric import Bucket, HubUnreachable
 from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import keys
@@ -239,4 +240,4 @@ def test_permissions_are_written_as_they_are_meant() -> None:
 
 def test_names_that_would_widen_permissions_are_refused(tmp_path: Path) -> None:
     for name in ("", "*", ">", "a.b", "a b", "A", "-a", "a" * 64, 'a"', "a\n", "é"):
-        assert not hub.is_host_name(name), name
+        assert not is_host_name(name), name

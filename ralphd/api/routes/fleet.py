@@ -1,6 +1,7 @@
 """Routes of the fleet: its machines and items, and what people request of them."""
 
 import json
+from pwd import getpwuid
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Response
@@ -24,7 +25,10 @@ def _json(value: Any, status: int = 200) -> Response:
 def _person() -> str:
     """Return who sends this request, for other machines."""
     caller = REQUESTED_BY.get()
-    return "someone" if caller is None else f"uid {caller.uid}"
+    try:
+        return "someone" if caller is None else getpwuid(caller.uid).pw_name
+    except KeyError:
+        return "someone" if caller is None else f"uid {caller.uid}"
 
 
 @router.get("", responses=answers(FleetView))

@@ -54,7 +54,15 @@ _TEXTS: Final[Mapping[str, Callable[[str], bool]]] = {
     "AccountLimit.state": LIMIT_STATES.__contains__,
     "Want.want": WANTS.__contains__,
 }
-_FREE: Final = {"Item.why", "Item.by", "LastTry.why", "Want.by", "AccountLimit.window", "HostRecord.version"}
+_FREE: Final = {
+    "Decline.why",
+    "Item.why",
+    "Item.by",
+    "LastTry.why",
+    "Want.by",
+    "AccountLimit.window",
+    "HostRecord.version",
+}
 """Texts for people only: cleaned and cut, where others are refused."""
 _NAMES: Final[Mapping[Any, Callable[[str], bool]]] = {HostName: is_host_name, ItemId: is_item_id}
 _NUMBERS: Final = {"Item.priority": (-1000, 1000), "Item.max_tries": (1, 100)}

@@ -54,6 +54,14 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
+class Decline:
+    """Why a host that fits an item could not begin with it."""
+
+    item: ItemId
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class HostRecord:
     """A host as it describes itself, every PRESENCE_S. ``boot`` changes when its daemon's machine restarts.
 
@@ -75,6 +83,7 @@ class HostRecord:
     clones: tuple[str, ...] = ()
     """Ids of the repositories that it has cloned."""
     ralphs: tuple[str, ...] = ()
+    declines: tuple[Decline, ...] = ()
     at: Moment = 0.0
     v: int = VERSION
 

@@ -116,6 +116,7 @@ def explain(
         whys = list(misfits(item, host, limits, now))
         if is_silent(host.name, ages):
             whys.insert(0, f"it is silent{_ago(host.name, ages)}")
+        whys += [f"could not begin: {each.why}" for each in host.declines if each.item == item.id]
         if others := defers_to(item, host, heard, limits, now):
             whys.append(f"had it already; first {first_names(others)}")
         rows.append({"host": host.name, "fits": not whys, "misfits": whys})

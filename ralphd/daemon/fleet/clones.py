@@ -19,8 +19,7 @@ from typing import Final
 from ralphd.core.fleet.names import repo_id
 from ralphd.git import remote, repo
 from ralphd.git.fence.fence import dead_pushurl
-from ralphd.git.isolated import isolated
-from ralphd.git.runner import GitRunner, NotDone
+from ralphd.git.runner import GitRunner, NotDone, isolated
 from ralphd.store.files import make_private_directory
 
 CLONE_LIMIT_S: Final = 600.0

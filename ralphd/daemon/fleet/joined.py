@@ -46,9 +46,9 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         return None
     if own is None or fabric is None:
         return None
-    spec = partial(_spec, users)
-    work_directory = Path(spec().work_directory or data_home(os.environ) / "fleet").expanduser()
-    holds, rules = directory / HOLDS, _rules(spec())
+    spec = users.present.fleet
+    work_directory = Path(spec.work_directory or data_home(os.environ) / "fleet").expanduser()
+    holds, rules = directory / HOLDS, _rules(spec)
 
     async def report(kind: str, data: dict[str, Any]) -> None:
         await services.news.tell(kind, data)
@@ -61,8 +61,8 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         )  # fmt: skip
 
     member = Member(
-        own.host, shim.boot_id(), fabric, services, spec, lambda: users.present.accounts, work_directory,
-        lambda: [each.name for each in host.regents()], hold,
+        own.host, shim.boot_id(), fabric, services, lambda: users.present.fleet,
+        lambda: users.present.accounts, work_directory, lambda: [each.name for each in host.regents()], hold,
     )  # fmt: skip
     member.watcher = Watcher(
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
@@ -84,10 +84,6 @@ def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":
             makes_buckets=own.hub_host == own.host,
         )
     )
-
-
-def _spec(users: "UserConfiguration") -> FleetSpec:
-    return users.present.fleet
 
 
 def _rules(spec: FleetSpec) -> LeaseRules:

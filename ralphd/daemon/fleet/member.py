@@ -27,6 +27,7 @@ from ralphd.core.fleet.lease_model import TakeLease
 from ralphd.core.fleet.model import (
     ENDED,
     PRESENCE_S,
+    Decline,
     HostName,
     HostRecord,
     Item,
@@ -45,6 +46,7 @@ logger = logging.getLogger(__name__)
 
 TURN_S: Final = 1.0
 """A host takes at most one item in this time."""
+MOST_DECLINES: Final = 20
 AVOIDED_S: Final = 30.0
 """How long a host leaves an item to others after a claim that came to nothing."""
 LONGEST_CONNECT_S: Final = 30.0
@@ -101,6 +103,7 @@ class Member:
     holders: dict[str, ItemHolder] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _avoided: dict[str, float] = field(default_factory=dict)
+    _declines: dict[ItemId, Decline] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: set[str] = field(default_factory=set)
     _was_connected: bool | None = None
@@ -192,6 +195,7 @@ class Member:
             draining=self.draining,
             clones=tuple(_names(self.work_directory / "clones")),
             ralphs=tuple(self.ralphs()),
+            declines=tuple(self._declines.values())[-MOST_DECLINES:],
             at=self.services.clock.now(),
         )
 
@@ -303,6 +307,9 @@ class Member:
         self.holders.pop(item.id, None)
         self._tasks.pop(item.id, None)
         self._avoided[item.id] = self.picture.monotonic() + AVOIDED_S
+        self._declines.pop(item.id, None)
+        if holder.why:
+            self._declines[item.id] = Decline(item.id, holder.why)
         self._changed.set()
         topic = f"item {item.id}"
         if task.cancelled() or (error := task.exception()) is None:

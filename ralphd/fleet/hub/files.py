@@ -8,12 +8,13 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ralphd.core.fleet.model import HostName
+from ralphd.core.fleet.names import is_host_name
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment
 from ralphd.errors import RalphdError, UnusableState, UsageError
@@ -30,7 +31,6 @@ PORT: Final = 4222
 ROUTE_PORT: Final = 6222
 MOST_HOSTS: Final = 2000
 MOST_PEM_BYTES: Final = 64 << 10
-_HOST_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:]{2,45}")
 
 Json = dict[str, Any]
@@ -95,11 +95,6 @@ _RECORD: Final = Codec[HubRecord](HubRecord, moments=("expires_at",), most_chars
 
 def _bracketed(name: str) -> str:
     return f"[{name}]" if ":" in name else name
-
-
-def is_host_name(text: str) -> bool:
-    """Return whether this can be the name of a host: it is a part of subjects, keys and file names."""
-    return _HOST_NAME.fullmatch(text) is not None
 
 
 # --- what each user may do (nats-server refuses the rest) ------------------------------------------------
@@ -244,7 +239,7 @@ def _check(addresses: Sequence[str], name: str, servers: int) -> None:
     if servers not in (1, 3) or (servers == 3 and len(addresses) != 3) or not addresses:
         raise UsageError("a hub has one server, or three of which each has one address")
     if not is_host_name(name):
-        why = "it begins with a letter or a digit; then letters, digits, - and _, in lower case; 63 at most"
+        why = "it begins with a letter or a digit; then letters, digits and -, in lower case; 63 at most"
         raise UsageError(f"not the name of a host: {one_line(name, 100)}", why=why)
 
 
@@ -352,8 +347,3 @@ def _next(directory: Path, record: HubRecord) -> tuple[str, ...]:
         for number, name in enumerate(record.addresses[1:], 2)
     ]
     return (enable, *copies, "ralphctl fleet token")
-
-
-def without_host(record: HubRecord, name: str) -> HubRecord:
-    """Return the record without a host."""
-    return replace(record, hosts=tuple(each for each in record.hosts if each.name != name))

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.fleet.model import HostName
+from ralphd.core.fleet.names import is_host_name
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import NameTaken, NotFound, RalphdError, UsageError
@@ -208,7 +209,7 @@ def _read_request(data: bytes) -> JoinRequest:
         request = _REQUEST.load(json.loads(data))
     except (ValueError, RecursionError) as error:
         raise RalphdError("the request cannot be read: the versions of ralphd may differ") from error
-    if not hub.is_host_name(request.name) or not keys.is_public_key(request.key):
+    if not is_host_name(request.name) or not keys.is_public_key(request.key):
         raise RalphdError("the request has no valid name or key")
     return replace(request, address=one_line(request.address, 200), version=one_line(request.version, 40))
 
@@ -245,7 +246,11 @@ async def forget_host(directory: Path, name: str) -> bool:
         raise UsageError(f"{name} is the hub itself", mend="remove the hub's unit and directory")
     if all(each.name != name for each in record.hosts):
         raise NotFound(f"no host {one_line(name, 80)} in this fleet", mend="ralphctl fleet status")
-    return await hub_server.apply(directory, lambda before: hub.without_host(before, name))
+
+    def edit(before: HubRecord) -> HubRecord:
+        return replace(before, hosts=tuple(each for each in before.hosts if each.name != name))
+
+    return await hub_server.apply(directory, edit)
 
 
 # --- at the host -----------------------------------------------------------------------------------------
@@ -263,7 +268,7 @@ async def join(
     from nats.errors import Error, NoRespondersError
 
     token = read_token(text, now=now)
-    if not hub.is_host_name(name):
+    if not is_host_name(name):
         raise UsageError(f"not the name of a host: {one_line(name, 100)}", mend="--name HOST, in lower case")
     files.make_private_directory(directory)
     key = keys.make_seed(directory / "host.seed")

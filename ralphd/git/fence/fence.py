@@ -24,9 +24,8 @@ from ralphd.git.fence.lease_ref import (
     read_lease,
     write_lease,
 )
-from ralphd.git.isolated import isolated
 from ralphd.git.rewrite.move_branch import HEADS
-from ralphd.git.runner import GitRunner, NotDone, error_text
+from ralphd.git.runner import GitRunner, NotDone, error_text, isolated
 
 TRIES: Final = 3
 MOST_ASIDE: Final = 20
@@ -132,10 +131,10 @@ WorkPush: TypeAlias = LeaseMove | BranchMoved | Rewound
 class Fence:
     """The leases of one remote, through one local clone.
 
-    The clone's own settings, which a run can write, do not count (git/isolated.py); no run can write
-    ``scratch``. Every call can be repeated, blocks for a small multiple of ``limit_s`` at most, and returns what
-    the world does as data. ``url`` is the real address; the clone's own pushurl may be dead. ``environment`` is
-    that of the user whose credentials a push needs. All hosts must use the same ``form`` for a remote.
+    The clone's own settings, which a run can write, do not count; no run can write ``scratch``.
+    Every call can be repeated, blocks for a small multiple of ``limit_s`` at most, and returns what the world
+    does as data. ``url`` is the real address; the clone's own pushurl may be dead. ``environment`` is that of
+    the user whose credentials a push needs. All hosts must use the same ``form`` for a remote.
     """
 
     directory: Path

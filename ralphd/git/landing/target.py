@@ -29,12 +29,11 @@ from ralphd.core.text import short_sha
 from ralphd.git import remote
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import uncommitted
-from ralphd.git.isolated import isolated
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.repo import trace
 from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move
-from ralphd.git.runner import GitRunner, NotDone
+from ralphd.git.runner import GitRunner, NotDone, isolated
 from ralphd.plain_files import open_plain
 
 LANDED: Final = "refs/heads/ralph/landed"

@@ -21,10 +21,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from ralphd.git.isolated import isolated
 from ralphd.git.landing.merge import KEPT_REFS
 from ralphd.git.rewrite.reapply import REBASED
-from ralphd.git.runner import GitRunner, NotDone, name_list
+from ralphd.git.runner import GitRunner, NotDone, isolated, name_list
 from ralphd.plain_files import open_plain
 
 LIMIT_S: Final = 600.0

@@ -176,6 +176,19 @@ async def test_a_drained_machine_gives_back_and_rests(tmp_path: Path) -> None:
         assert await eventually(lambda: other.held), "another machine has it"
 
 
+async def test_a_machine_says_why_it_could_not_begin(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", labels=("x",)) as two:
+        needs = replace(ITEM, need=Need(labels=("x",)))
+        await put(hub, Bucket.ITEMS, ITEM.id, needs)
+        await eventually(lambda: two.held)
+        two.held[0].why = "it has no ralph.toml on main"
+        two.held[0].ended.set()
+        whys = ["could not begin: it has no ralph.toml on main"]
+        picture = one.member.picture
+        await eventually(lambda: whys in [each["misfits"] for each in picture.explained(ITEM.id)["hosts"]])
+
+
 async def test_a_full_machine_takes_no_more(tmp_path: Path) -> None:
     hub = MemoryHub()
     async with a_machine(hub, tmp_path, "h1") as one:
