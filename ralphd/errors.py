@@ -73,6 +73,10 @@ class NoFleet(RalphdError, slug="no-fleet", status=409, exit_code=3):
     """This machine is in no fleet, or its daemon has not joined yet."""
 
 
+class RoleMissing(RalphdError, slug="role-missing", status=403):
+    """The hub does not let this machine request that of others."""
+
+
 class HubSilent(RalphdError, slug="hub-unreachable", status=503, exit_code=3):
     """The hub of the fleet did not answer."""
 

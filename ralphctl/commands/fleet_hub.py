@@ -89,9 +89,11 @@ def token(addresses: tuple[str, ...], controls: bool, yes: bool) -> int:
         message(f"  key {key}")
         return yes or click.confirm("let it join?", err=True)
 
-    joined = setup.invite(
-        os.environ, controls=controls, addresses=addresses, show=lambda text: click.echo(text), decide=decide
-    )
+    def show(text: str) -> None:
+        click.echo(text)
+        message("  next: ralphctl fleet join TOKEN    (on that machine, within 15 minutes)")
+
+    joined = setup.invite(os.environ, controls=controls, addresses=addresses, show=show, decide=decide)
     for name in joined:
         message(f"{clean(name)} has joined")
     if not joined:

@@ -4,10 +4,9 @@ NATS keeps these values and decides who should try; git decides who may write (d
 value has a version, so that a host takes only what it knows.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, NewType
+from typing import Final, NewType
 
 from ralphd.core.time import Moment
 
@@ -191,6 +190,3 @@ class Want:
     by: str
     at: Moment = 0.0
     v: int = VERSION
-
-
-Data = Mapping[str, Any]

@@ -20,7 +20,7 @@ from ralphd.core.supervision.door import Caller
 from ralphd.core.text import one_line
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.ralph.callers import REQUESTED_BY
-from ralphd.errors import HubSilent, NotFound, RalphdError, UsageError, WrongState
+from ralphd.errors import HubSilent, NotFound, RalphdError, RoleMissing, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket, HubUnreachable, JsonObject, NoSuchHost
 from ralphd.store import files
 from ralphd.wire import is_name
@@ -137,15 +137,24 @@ class Control:
         try:
             return {"done": True, "ralph": await self.request(host, verb, body)}
         except (NoSuchHost, HubUnreachable) as absent:
-            if not self.member.fabric.is_connected:
-                raise HubSilent(
-                    "the hub is unreachable", why=str(absent), mend="ralphctl fleet status"
-                ) from absent
+            if not self.member.fabric.is_connected or _is_forbidden(absent):
+                raise hub_fault(host, absent) from absent
         want = Want(want_id, verb, body["by"], self.member.services.clock.now())
         try:
             await self.member.fabric.put(Bucket.WANTS, want_key(HostName(host), name), write_value(want))
         except HubUnreachable as fault:
-            raise HubSilent(
-                f"{host} does not answer, and the hub did not keep the request", why=str(fault)
-            ) from fault
+            raise hub_fault(host, fault) from fault
         return {"done": False, "ralph": None}
+
+
+def hub_fault(host: str, fault: Exception) -> RalphdError:
+    """Return what a person is told of a request that the hub or a host did not answer."""
+    if _is_forbidden(fault):
+        mend = "on the hub: ralphctl fleet token --controls; here: ralphctl fleet leave, then join"
+        return RoleMissing("this machine may not give orders to others", why=str(fault), mend=mend)
+    why = "it is not connected to the hub" if isinstance(fault, NoSuchHost) else str(fault)
+    return HubSilent(f"{host} does not answer", why=why, mend="ralphctl fleet status")
+
+
+def _is_forbidden(fault: Exception) -> bool:
+    return "permissions violation" in str(fault).lower()

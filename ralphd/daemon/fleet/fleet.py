@@ -13,9 +13,9 @@ from typing import Any, Final
 from ralphd.core.fleet import names
 from ralphd.core.fleet.checked import Rejected, read_value
 from ralphd.core.fleet.model import Item
-from ralphd.daemon.fleet.control import RALPH, Control
+from ralphd.daemon.fleet.control import RALPH, Control, hub_fault
 from ralphd.daemon.fleet.member import Member
-from ralphd.errors import HubSilent, UsageError
+from ralphd.errors import UsageError
 from ralphd.fleet.fabric import HubUnreachable, NoSuchHost
 from ralphd.git import repo
 from ralphd.git.fence.fence import Fence, RemoteRefused, Unreachable
@@ -111,7 +111,5 @@ def _remote_fence(work_directory: Path, url: str) -> Fence:
 def _hub(host: str = "the hub") -> Iterator[None]:
     try:
         yield
-    except HubUnreachable as fault:
-        raise HubSilent(f"{host} does not answer", why=str(fault), mend="ralphctl fleet status") from fault
-    except NoSuchHost as fault:
-        raise HubSilent(f"{host} is not connected to the hub", mend="ralphctl fleet status") from fault
+    except (HubUnreachable, NoSuchHost) as fault:
+        raise hub_fault(host, fault) from fault

@@ -149,11 +149,6 @@ class Holder:
         """Whether this host holds, or may hold, the lease with this token now."""
         return self.hold.is_active and self.hold.lease.token == token
 
-    @property
-    def may_attempt(self) -> bool:
-        """Whether an agent may start now: its work can land, as far as is known."""
-        return self.hold.may_attempt and not self._pauses
-
     async def run(self) -> None:
         """Claim or continue the lease, and work until it is released, lost or fenced. Once only.
 

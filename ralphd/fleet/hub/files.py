@@ -83,10 +83,9 @@ class HubRecord:
 
 @dataclass(frozen=True, slots=True)
 class HubFiles:
-    """What ``init_hub`` made, what was there already, and what to type next."""
+    """What ``init_hub`` made, and what to type next."""
 
     made: tuple[str, ...]
-    there: tuple[str, ...]
     next: tuple[str, ...]
 
 
@@ -225,7 +224,7 @@ def init_hub(
             _make(directory / f"ralph-hub-{number}.service", partial(unit, directory, program, number))
         names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name[0] != ".")
     made = tuple(each for each in names if each not in before)
-    return HubFiles(made, tuple(each for each in names if each in before), _next(directory, record))
+    return HubFiles(made, _next(directory, record))
 
 
 def conf_name(number: int) -> str:

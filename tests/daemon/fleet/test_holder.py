@@ -304,7 +304,7 @@ async def test_a_person_pauses_and_resumes(fleet: FleetWorld) -> None:
     item: Item = replace(fleet.item, goal="paused")
 
     await holder.want(item)
-    assert not holder.may_attempt
+    assert host.work.calls[-1] == "pause"
     await holder.want(item)
     await holder.want(replace(item, goal="running"))
 
