@@ -8,7 +8,8 @@ MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 AUDIT_VENV ?= .venv-audit
 QUIET = --quiet --disable-pip-version-check
 
-# `make install`: an environment of its own, so that no project sees ralphd's Python packages.
+# `make install`: an environment of its own, so that no project sees ralphd's Python packages. FLEET=1 adds what
+# a fleet needs, nats-server included.
 DATA = $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
 CONFIG = $(or $(XDG_CONFIG_HOME),$(HOME)/.config)
 OWN = $(DATA)/ralphd/venv
@@ -32,7 +33,7 @@ install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ralphd needs Python 3.11 or later; try make install PYTHON=python3.12")'
 	@echo "installing into $(OWN)"
 	@test -x "$(OWN)/bin/python" || $(PYTHON) -m venv "$(OWN)"
-	@"$(OWN)/bin/python" -m pip install $(QUIET) --require-hashes -r constraints.txt
+	@"$(OWN)/bin/python" -m pip install $(QUIET) --require-hashes -r $(if $(FLEET),constraints-fleet.txt,constraints.txt)
 	@"$(OWN)/bin/python" -m pip install $(QUIET) --no-deps .
 	@mkdir -p "$(LINKS)" "$(DATA)/bash-completion/completions" "$(DATA)/zsh/site-functions" "$(CONFIG)/fish/completions"
 	@for name in $(COMMANDS); do link="$(LINKS)/$$name"; there=$$(readlink "$$link"); \
@@ -140,10 +141,10 @@ $(MUTANTS_STAMP): pyproject.toml tests/mutants/constraints.txt
 	@$(MUTANTS_VENV)/bin/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# Pins every package, by version and hash, for the three environments; after a change of a dependency.
+# Pins every package, by version and hash, for each environment; after a change of a dependency.
 # UPGRADE=--upgrade also takes the newest versions.
 constraints: $(AUDIT_VENV)/.ready
-	@for each in "constraints.txt" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants"; do \
+	@for each in "constraints.txt" "constraints-fleet.txt --extra fleet-hub" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants"; do \
 	  $(AUDIT_VENV)/bin/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate --allow-unsafe \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE) --output-file $$each pyproject.toml || exit; done
 

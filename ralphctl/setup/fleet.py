@@ -132,7 +132,7 @@ def _needs_extra() -> None:
     except ImportError as missing:
         why = f"Python has no module {missing.name}"
         raise RalphdError(
-            "a fleet needs more packages", why=why, mend="pip install 'ralphd[fleet]'"
+            "a fleet needs more packages", why=why, mend="make install FLEET=1, or with pip: .[fleet]"
         ) from missing
 
 

@@ -55,7 +55,8 @@ SIDE_BY_SIDE = 3
 _MARK = "-- command"
 
 START_HERE, OWN_LOOP, FIVE = DOCS / "start-here.md", DOCS / "own-loop.md", DOCS / "five-ralphs.md"
-IN_A_HOME_OF_THEIR_OWN = {ROOT / "README.md", DOCS / "loop.md", START_HERE, OWN_LOOP, FIVE}
+FLEET = DOCS / "one-to-five.md"  # typed by test_fleet_page.py, on three machines
+IN_A_HOME_OF_THEIR_OWN = {ROOT / "README.md", DOCS / "loop.md", START_HERE, OWN_LOOP, FIVE, FLEET}
 CALLED = DOCS / "notifications.md"
 SHARED = [
     page
@@ -83,21 +84,21 @@ class Newcomer:
         (project / "TASKS.md").write_text(TASKS)
         (project / "loop.sh").write_text(loop)
         (project / "loop.sh").chmod(stat.S_IRWXU)
-        subprocess.run(["git", "init", "--quiet", project], check=True, env=self._environment())
+        subprocess.run(["git", "init", "--quiet", project], check=True, env=self.environment())
         return project
 
     def types(self, typed: Sequence[Typed]) -> list[tuple[int, list[str]]]:
         """Type all commands into one shell; the exit code and the lines of each."""
         script = "".join(f"{_shell_line(each)}\nprintf '\\n%s %d\\n' '{_MARK}' $?\n" for each in typed)
         said = subprocess.run(
-            ["bash", "-c", script], cwd=self.daemon.home, env=self._environment(), stdin=subprocess.DEVNULL,
+            ["bash", "-c", script], cwd=self.daemon.home, env=self.environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=PAGE_S, check=False,
         ).stdout  # fmt: skip
         parts = re.split(rf"\n{_MARK} (\d+)\n", said)
         assert len(parts) == 2 * len(typed) + 1, said
         return [(int(code), text.splitlines()) for text, code in zip(parts[0::2], parts[1::2], strict=False)]
 
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         home = self.daemon.home
         places = [str(home / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
         parts = [f"GIT_{who}_{what}" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")]

@@ -41,7 +41,7 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         own = joining.membership(directory)
         fabric = None if own is None else _fabric(directory, own)
     except (RalphdError, ImportError) as fault:
-        mend = "pip install 'ralphd[fleet]'" if isinstance(fault, ImportError) else ""
+        mend = "make install FLEET=1, or with pip: .[fleet]" if isinstance(fault, ImportError) else ""
         services.trouble(TOPIC, f"this machine cannot take part: {fault} {mend}".rstrip())
         return None
     if own is None or fabric is None:
