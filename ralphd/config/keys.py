@@ -24,9 +24,7 @@ SPECS: Mapping[str, type[Any]] = {
     **SECTIONS, AGENT: specs.AgentSpec, ACCOUNT: specs.AccountSpec, WEBHOOKS: specs.WebhookSpec,
 }  # fmt: skip
 
-NOT_BUILT: frozenset[str] = frozenset(
-    f"fleet.{name}" for name in ("enabled", "servers", "host", "credentials_file", "ca_file", "share_events")
-)
+NOT_BUILT: frozenset[str] = frozenset({"fleet.share_events"})
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
 USER_FILE_ONLY = frozenset(

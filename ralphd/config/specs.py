@@ -316,16 +316,6 @@ class LandingSpec:
 class FleetSpec:
     """``[fleet]``, in the user's own file only: what this machine does in a fleet."""
 
-    enabled: bool = False
-    """Be part of a fleet."""
-    servers: Texts = ()
-    """The addresses of the hub, such as 'tls://hub.example.com:4222'."""
-    host: Text = ""
-    """The name of this machine in the fleet: lower case, digits, '-'."""
-    credentials_file: Text = ""
-    """The file with the key of this machine."""
-    ca_file: Text = ""
-    """The certificate of the hub's own authority."""
     labels: Texts = ()
     """What this machine has, for items that need it: 'docker', 'gpu'."""
     slots: Count = 0

@@ -1,8 +1,7 @@
 """What a fleet needs of its engine, in a dozen calls (docs/decisions/0040): nothing above this knows NATS.
 
-Values are JSON objects under keys in buckets. A bucket is changed by compare-and-swap on revisions only, and
-nothing is ever deleted by it. What cannot be reached raises HubUnreachable: the caller does not know whether
-the change was applied, and reads back.
+Values are JSON objects under keys in buckets. A bucket is changed by compare-and-swap on revisions only.
+What cannot be reached raises HubUnreachable: the change may have been applied, so read back.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -79,6 +78,9 @@ class Fabric(Protocol):
 
     async def update(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int) -> int:
         """Replace the value of exactly that revision. Return the new one. Raises WrongRevision."""
+
+    async def delete(self, bucket: Bucket, key: str, *, revision: int) -> None:
+        """Remove the value of exactly that revision, without news to watchers. Raises WrongRevision."""
 
     async def entries(self, bucket: Bucket) -> list[Entry]:
         """Return all keys of a bucket with their values."""

@@ -22,7 +22,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
-from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
+from nats.js.errors import BadRequestError, KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
 from nats.js.kv import KeyValue
 
 from ralphd.core.text import one_line
@@ -65,7 +65,7 @@ _limited_log = LogLimit(logger)
 
 @dataclass(frozen=True, slots=True)
 class HubSettings:
-    """Where the hub is, and who this host is. ``seed_file``: its nkey; ``credentials_file``: a JWT and a key.
+    """Where the hub is, and who this host is. ``seed_file``: its nkey.
 
     With ``tls``, or with ``ca_file`` (then only this authority counts), the handshake comes before anything
     else, so that nobody in between can claim that the hub has no TLS: its ``handshake_first`` must be on.
@@ -74,7 +74,6 @@ class HubSettings:
     servers: tuple[str, ...]
     host: str
     seed_file: Path | None = None
-    credentials_file: Path | None = None
     ca_file: Path | None = None
     tls: ssl.SSLContext | None = None
     makes_buckets: bool = False
@@ -92,7 +91,6 @@ class HubSettings:
             "servers": list(self.servers),
             "name": f"ralphd {self.host}",
             "nkeys_seed": str(self.seed_file) if self.seed_file else None,
-            "user_credentials": str(self.credentials_file) if self.credentials_file else None,
             "inbox_prefix": self.inbox_prefix,
             "tls": tls,
             "tls_handshake_first": tls is not None,
@@ -281,6 +279,14 @@ class NatsFabric:
             if revision == 0:
                 return await store.create(escaped, data)
             return await store.update(escaped, data, last=revision)
+
+    async def delete(self, bucket: Bucket, key: str, *, revision: int) -> None:
+        escaped = escaped_key(key)
+        async with self._call(f"$KV.{bucket}.{escaped}") as (_, js):
+            try:
+                await _key_value(js, bucket).delete(escaped, last=revision)
+            except BadRequestError as error:
+                raise WrongRevision(str(error)) from error
 
     async def entries(self, bucket: Bucket) -> list[Entry]:
         found: dict[str, Entry] = {}

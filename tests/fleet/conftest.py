@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.fleet.fabric import Fabric
-from ralphd.fleet.memory import MemoryFabric, MemoryHub
 from ralphd.fleet.nats import NatsFabric
+from tests.fleet.memory import MemoryFabric, MemoryHub
 from tests.fleet.server import NatsServer
 from tests.helpers import eventually
 

@@ -16,7 +16,6 @@ from ralphd.fleet.fabric import (
     NoSuchHost,
     WrongRevision,
 )
-from ralphd.fleet.memory import LocalFabric
 from tests.fleet.conftest import Hosts
 from tests.helpers import eventually
 
@@ -54,6 +53,16 @@ async def test_an_existing_key_is_not_created(hosts: Hosts) -> None:
     with pytest.raises(WrongRevision):
         await host.create(Bucket.LEASES, "r.b", {"host": "h2"})
     assert await host.get(Bucket.LEASES, "r.b") == Entry("r.b", {"host": "h1"}, 1)
+
+
+async def test_only_the_present_revision_is_removed(hosts: Hosts) -> None:
+    host = await hosts.host()
+    revision = await host.create(Bucket.ITEMS, "i-1", {"state": "done"})
+    with pytest.raises(WrongRevision):
+        await host.delete(Bucket.ITEMS, "i-1", revision=revision + 1)
+    await host.delete(Bucket.ITEMS, "i-1", revision=revision)
+    assert await host.get(Bucket.ITEMS, "i-1") is None
+    assert await host.entries(Bucket.ITEMS) == []
 
 
 async def test_an_update_takes_the_present_revision(hosts: Hosts) -> None:
@@ -275,23 +284,3 @@ async def test_two_hundred_hosts_claim_each_item_once(hosts: Hosts) -> None:
     assert {len(winners) for winners in claims.values()} == {1}
     stored = {entry.key: entry.value["holder"] for entry in await fleet[1].entries(Bucket.ITEMS)}
     assert stored == {item: winners[0] for item, winners in claims.items()}
-
-
-async def test_a_host_without_fleet_reaches_nobody() -> None:
-    host: Fabric = LocalFabric()
-    assert not host.is_connected
-    assert host.connected_since is None
-    calls = (
-        host.connect(), host.get(Bucket.HOSTS, "h"), host.put(Bucket.HOSTS, "h", {}),
-        host.entries(Bucket.HOSTS),
-        host.create(Bucket.HOSTS, "h", {}), host.update(Bucket.HOSTS, "h", {}, revision=1),
-        host.publish_events([("1", "web.x", {})]), host.request("h", "status", {}),
-    )  # fmt: skip
-    for call in calls:
-        with pytest.raises(HubUnreachable):
-            await call
-    watch = host.watch(Bucket.HOSTS)
-    waiting = asyncio.ensure_future(anext(watch, None))
-    await asyncio.sleep(0)
-    await host.close()
-    assert await waiting is None

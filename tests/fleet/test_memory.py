@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ralphd.fleet.entries import LatestEntries, escaped_key, escaped_token, unescaped_key
 from ralphd.fleet.fabric import Bucket, Entry, HubUnreachable
-from ralphd.fleet.memory import MemoryFabric, MemoryHub
+from tests.fleet.memory import MemoryFabric, MemoryHub
 from tests.fleet.test_fabric import following
 
 

@@ -385,5 +385,5 @@ async def test_a_server_continues_after_a_restart(server: NatsServer, real_hosts
 
 
 async def test_a_host_without_nats_loads_none_of_it() -> None:
-    code = "import sys, ralphd.fleet.fabric, ralphd.fleet.memory; sys.exit('nats' in sys.modules)"
+    code = "import sys, ralphd.fleet.fabric, tests.fleet.memory; sys.exit('nats' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -50,6 +50,7 @@ MOST_DECLINES: Final = 20
 AVOIDED_S: Final = 30.0
 """How long a host leaves an item to others after a claim that came to nothing."""
 LONGEST_CONNECT_S: Final = 30.0
+CLEAN_UP_S: Final = 3600.0
 _GIB: Final = 2**30
 _TOPIC: Final = "fleet"
 
@@ -127,7 +128,16 @@ class Member:
                 for each in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES)
             ]
             watch = () if self.watcher is None else (self.watcher.run,)
-            works = (self._connect, self._show, self._take_turns, self._restore, *watch, *follows, *more)
+            works = (
+                self._connect,
+                self._show,
+                self._take_turns,
+                self._restore,
+                self._clean_up,
+                *watch,
+                *follows,
+                *more,
+            )
             await asyncio.gather(*map(self._keep, works))
         finally:
             holders = [*self._tasks.values()]
@@ -375,6 +385,17 @@ class Member:
                         with suppress(WrongRevision):
                             await self.fabric.create(Bucket.ITEMS, key, write_value(item))
                 since = connected
+
+    async def _clean_up(self) -> None:
+        """Remove the items that ended long ago from the hub, and from what this machine would restore."""
+        while True:
+            for item in self.picture.items:
+                known = self.picture.known(Bucket.ITEMS, item.id)
+                if known is not None and is_old(item, self.services.clock.now()):
+                    with suppress(HubUnreachable, WrongRevision):  # another machine was faster
+                        await self.fabric.delete(Bucket.ITEMS, item.id, revision=known.revision)
+                    self.picture.forget(Bucket.ITEMS, item.id)
+            await asyncio.sleep(CLEAN_UP_S * random.uniform(0.8, 1.2))  # noqa: S311
 
 
 def _existing(directory: Path) -> Path:

@@ -106,6 +106,10 @@ class Picture:
         item: Item = known.value
         return item
 
+    def forget(self, bucket: Bucket, key: str) -> None:
+        """Drop a value that the hub does not keep any more."""
+        self._known[bucket].pop(key, None)
+
     def view(self) -> dict[str, Any]:
         """Return hosts, items and limits as the API shows them."""
         shown = views.fleet_view(self.hosts, self.items, self.limits, self.ages(), self.clock())

@@ -13,9 +13,9 @@ from ralphd.daemon.fleet.holder import Holder, Progress
 from ralphd.daemon.fleet.orders import Clocks
 from ralphd.errors import RalphdError
 from ralphd.fleet.fabric import Bucket, JsonObject
-from ralphd.fleet.memory import MemoryFabric, MemoryHub
 from ralphd.git.fence.fence import Fence
 from ralphd.git.fence.lease_ref import decode_lease
+from tests.fleet.memory import MemoryFabric, MemoryHub
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, World, environment
 from tests.git.work_tree import WorkTree
 from tests.helpers import eventually

@@ -24,10 +24,10 @@ from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import HubSilent, NotFound, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket
-from ralphd.fleet.memory import MemoryFabric, MemoryHub
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
+from tests.fleet.memory import MemoryFabric, MemoryHub
 from tests.helpers import eventually
 
 REPO = "https://example.com/team/app.git"
@@ -253,6 +253,21 @@ async def test_a_wiped_hub_gets_its_items_again(tmp_path: Path) -> None:
         hub.lose_writes(1000)
         await eventually(lambda: hub.values[Bucket.ITEMS])
         assert hub.values[Bucket.ITEMS][ITEM.id].value == write_value(held)
+
+
+async def test_an_item_that_ended_long_ago_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members, "CLEAN_UP_S", 0.02)
+    hub = MemoryHub()
+    old = replace(ITEM, state=ItemState.DONE, ended_at=1.0)
+    held = replace(ITEM, id=ItemId("i-bbbb"), branch="ralph/i-bbbb", state=ItemState.HELD)
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2") as two:
+        for each in (old, held):
+            await put(hub, Bucket.ITEMS, each.id, each)
+        await eventually(lambda: hub.values[Bucket.ITEMS].keys() == {held.id})
+        pictures = (one.member.picture, two.member.picture)
+        await eventually(lambda: [each.items for each in pictures] == [[held], [held]])
+        hub.wipe()
+        await eventually(lambda: hub.values[Bucket.ITEMS].keys() == {held.id})
 
 
 async def test_a_lost_hub_is_reported_once(tmp_path: Path) -> None:

@@ -96,6 +96,12 @@ class MemoryHub:
             fabric.on_change(bucket, entry)
         return entry.revision
 
+    def delete(self, bucket: Bucket, key: str, *, revision: int) -> None:
+        """Remove a value of exactly that revision."""
+        if (present := self.values[bucket].get(key)) is None or present.revision != revision:
+            raise WrongRevision(f"{key}: the revision is not {revision}")
+        del self.values[bucket][key]
+
 
 class MemoryFabric:
     """One host's connection to a MemoryHub."""
@@ -178,6 +184,11 @@ class MemoryFabric:
             self._hub.answers_to_lose -= 1
             raise HubUnreachable("no answer")
 
+    async def delete(self, bucket: Bucket, key: str, *, revision: int) -> None:
+        await self._reach()
+        self._hub.delete(bucket, key, revision=revision)
+        self._answered()
+
     async def entries(self, bucket: Bucket) -> list[Entry]:
         await self._reach()
         return list(self._hub.values[bucket].values())
@@ -222,12 +233,3 @@ class MemoryFabric:
         except Exception as error:
             raise HubUnreachable(f"{host} could not answer {route}") from error
         return from_bytes(as_bytes(reply, MOST_BODY_BYTES), MOST_BODY_BYTES)
-
-
-class LocalFabric(MemoryFabric):
-    """A host without a fleet: never connected; every call raises HubUnreachable."""
-
-    def __init__(self) -> None:
-        hub = MemoryHub()
-        hub.cut("")
-        super().__init__(hub, "")
