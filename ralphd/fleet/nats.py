@@ -76,8 +76,9 @@ class HubSettings:
     seed_file: Path | None = None
     ca_file: Path | None = None
     tls: ssl.SSLContext | None = None
-    makes_buckets: bool = False
-    """The hub's own host makes what is missing, after each connection: the store may have been wiped."""
+    replicas: int = 0
+    """The hub's own host makes what is missing, with so many copies, after each connection: the store may
+    have been wiped. 0: it is not that host."""
 
     @property
     def inbox_prefix(self) -> str:
@@ -158,8 +159,8 @@ class NatsFabric:
                 await _closed(client)
         js = client.jetstream(timeout=REQUEST_S)
         try:
-            if self._settings.makes_buckets:
-                await make_buckets(js)
+            if self._settings.replicas:
+                await make_buckets(js, replicas=self._settings.replicas)
         except (NatsError, OSError, TimeoutError) as error:
             await _closed(client)
             self.problem = _words(error)

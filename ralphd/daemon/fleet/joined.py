@@ -21,6 +21,7 @@ from ralphd.daemon.fleet.work import RalphWork
 from ralphd.errors import RalphdError
 from ralphd.fleet.fabric import JsonObject
 from ralphd.fleet.hub import joining
+from ralphd.fleet.hub.files import read_record
 from ralphd.process import shim
 from ralphd.store import files
 
@@ -75,15 +76,10 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
 def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":
     from ralphd.fleet.nats import HubSettings, NatsFabric
 
-    return NatsFabric(
-        HubSettings(
-            own.servers,
-            own.host,
-            seed_file=directory / "host.seed",
-            ca_file=directory / "ca.pem",
-            makes_buckets=own.hub_host == own.host,
-        )
-    )
+    is_hub = own.hub_host == own.host
+    replicas = read_record(directory.parent / "hub").servers if is_hub else 0
+    seed, ca = directory / "host.seed", directory / "ca.pem"
+    return NatsFabric(HubSettings(own.servers, own.host, seed_file=seed, ca_file=ca, replicas=replicas))
 
 
 def _rules(spec: FleetSpec) -> LeaseRules:
