@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from ralphd.errors import NameTaken, NotFound, RalphdError, UsageError
+from ralphd.core.fleet.model import HostName
+from ralphd.errors import NameTaken, NewerState, NotFound, RalphdError, UsageError
 from ralphd.fleet.fabric import HubUnreachable
 from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import joining, keys
@@ -295,6 +296,18 @@ async def test_a_host_that_leaves_keeps_no_key(running: RunningHub, tmp_path: Pa
     assert list((tmp_path / "rack1").iterdir()) == []
     with pytest.raises(NotFound):
         joining.leave(tmp_path / "rack1")
+
+
+def test_the_hub_itself_has_a_server_to_stop_when_it_leaves(tmp_path: Path) -> None:
+    joining.keep(tmp_path / "hub", joining.Joined(HostName("hub"), hub_host=HostName("hub")))
+    assert joining.leave(tmp_path / "hub") == "systemctl --user disable --now ralph-hub-1"
+
+
+def test_a_newer_membership_is_refused_and_left(tmp_path: Path) -> None:
+    (tmp_path / "fleet.json").write_text('{"v": 2, "host": "rack1", "more": 1}')
+    with pytest.raises(NewerState):
+        joining.membership(tmp_path)
+    assert "more" in (tmp_path / "fleet.json").read_text()
 
 
 async def test_a_hub_that_does_not_run_forgets_later(tmp_path: Path) -> None:

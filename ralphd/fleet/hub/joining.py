@@ -327,11 +327,14 @@ def keep(directory: Path, joined: Joined, *, seed: str = "") -> None:
 
 def membership(directory: Path) -> Joined | None:
     """Return what this host knows of its fleet; None outside of one. Raises RalphdError."""
+    path = directory / "fleet.json"
     try:
-        stored = files.read_json(directory / "fleet.json")
-        return None if stored is None else _JOINED.load(stored)
+        if (stored := files.read_json(path)) is None:
+            return None
+        files.refuse_newer(path, stored.get("v"), _VERSION)
+        return _JOINED.load(stored)
     except (files.Broken, Unfit) as error:
-        what = f"{directory / 'fleet.json'} cannot be used"
+        what = f"{path} cannot be used"
         raise RalphdError(what, why=one_line(str(error), 300), mend="ralphctl fleet join") from error
 
 
@@ -342,4 +345,6 @@ def leave(directory: Path) -> str:
         raise NotFound("this host is in no fleet")
     for name in reversed(_OWN_FILES):
         (directory / name).unlink(missing_ok=True)
+    if joined.hub_host == joined.host:
+        return "systemctl --user disable --now ralph-hub-1"
     return f"ralphctl fleet forget {joined.host}"
