@@ -332,6 +332,8 @@ class FleetSpec:
     """The lease in git must not move for this time before another machine takes over."""
     offline_push_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60
     """Without the hub, the lease in git is moved this often."""
+    max_offline_seconds: Annotated[float, Field(ge=0, le=30 * 86_400, allow_inf_nan=False)] = 0
+    """Without the hub for so long, the ralphs of items pause after their iteration. 0: never."""
     work_directory: Text = ""
     """Where clones and worktrees of items are; by default `fleet` in ralphd's data directory."""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.fleet.model import HostName, ItemId, Lease
+from ralphd.core.fleet.model import HostName, ItemId, Lease, LeaseForm
 from ralphd.git.fence.fence import (
     BranchMoved,
     Claimed,
@@ -25,7 +25,7 @@ from ralphd.git.fence.fence import (
     Usable,
     dead_pushurl,
 )
-from ralphd.git.fence.lease_ref import MOST_LEASE_BYTES, Aside, LeaseForm, LeaseState, decode_lease
+from ralphd.git.fence.lease_ref import MOST_LEASE_BYTES, Aside, LeaseState, decode_lease
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, Holder, World, environment, world
 from tests.git.work_tree import WorkTree
 

@@ -156,6 +156,17 @@ def test_an_item_is_worked_on_and_pushed(world: World) -> None:
     assert item["repo"] in ralphctl(world.one, "fleet", "status")
 
 
+def test_a_remote_that_takes_branches_only_has_its_leases_there(world: World) -> None:
+    hook = world.remote / "hooks" / "update"
+    hook.write_text("#!/bin/sh\ncase $1 in refs/heads/*) ;; *) exit 1;; esac\n")
+    hook.chmod(0o755)
+    ralphctl(world.two, "fleet", "submit", str(world.remote))
+    item = world.becomes("done")
+    assert git(world.remote, "log", "-1", "--format=%s", f"refs/heads/{item['branch']}") == "task 3"
+    assert {f"refs/heads/ralph-lease/{item['branch']}", "refs/heads/main"} <= world.branches().keys()
+    assert all(name.startswith("refs/heads/") for name in world.branches())
+
+
 def test_a_dead_machine_loses_its_item_and_no_work(world: World) -> None:
     world.hold.touch()
     ralphctl(world.one, "fleet", "submit", str(world.remote))

@@ -39,6 +39,19 @@ class ItemState(StrEnum):
     HELD = "held"
 
 
+class LeaseForm(StrEnum):
+    """What a remote takes as a lease: a blob, only a commit, or only a commit as a branch."""
+
+    BLOB = "blob"
+    COMMIT = "commit"
+    BRANCH = "branch"
+
+    @property
+    def prefix(self) -> str:
+        """How the full names of the fleet's refs begin."""
+        return "refs/heads/ralph-" if self is LeaseForm.BRANCH else "refs/ralph/"
+
+
 ENDED: Final = (ItemState.DONE, ItemState.FAILED)
 HAS_HOLDER: Final = (ItemState.CLAIMED, ItemState.WORKING, ItemState.LANDING)
 
@@ -138,6 +151,8 @@ class Item:
     need: Need = field(default_factory=Need)
     prefer: tuple[HostName, ...] = ()
     flags: ItemFlags = field(default_factory=ItemFlags)
+    form: LeaseForm = LeaseForm.BLOB
+    """Of the leases on its remote, as found at the submit."""
     tries: int = 0
     max_tries: int = MOST_TRIES
     tried: tuple[HostName, ...] = ()

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_bytes
@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from ralphd.core.fleet import names
 from ralphd.core.fleet.checked import Rejected, read_value
-from ralphd.core.fleet.model import Item
+from ralphd.core.fleet.model import Item, LeaseForm
 from ralphd.daemon.fleet.control import RALPH, Control, hub_fault
 from ralphd.daemon.fleet.member import Member
 from ralphd.errors import UsageError
@@ -57,13 +57,13 @@ class Fleet:
             raise UsageError(
                 "this cannot be an item of a fleet", why=item.why, mend="ralphctl fleet submit --help"
             )
-        await asyncio.to_thread(self._check_remote, item)
+        form = await asyncio.to_thread(self._usable_form, item)
         with _hub():
-            return await self.member.submit(item)
+            return await self.member.submit(replace(item, form=form))
 
-    def _check_remote(self, item: Item) -> None:
-        """Try with refs of its own whether the remote takes leases, and look for the base. Blocks."""
-        fence = _remote_fence(self.member.work_directory, item.repo)
+    def _usable_form(self, item: Item) -> LeaseForm:
+        """Try with refs of its own in which form the remote takes leases; look for the base. Blocks."""
+        fence = _remote_fence(self.member.work_directory, item)
         base = fence.read(item.base)
         if isinstance(base, Unreachable):
             raise UsageError(f"{item.repo} cannot be reached from here", why=base.why)
@@ -73,6 +73,7 @@ class Fleet:
         if isinstance(usable, RemoteRefused | Unreachable):
             why = f"a fleet moves a ref and a branch in one atomic push: {usable.why}"
             raise UsageError(f"{item.repo} cannot be used by a fleet", why=why)
+        return usable.form
 
     async def act(self, item_id: str, verb: str, by: str) -> dict[str, Any]:
         """Carry out a person's verb on an item. Raises NotFound, WrongState, HubSilent."""
@@ -94,17 +95,17 @@ class Fleet:
             return dict(await self.control.request(host, RALPH, {"name": name}))
 
 
-async def remote_fence(work_directory: Path, url: str) -> Fence:
-    """Return the leases of a remote, to read them without a clone of it."""
-    return await asyncio.to_thread(_remote_fence, work_directory, url)
+async def remote_fence(work_directory: Path, item: Item) -> Fence:
+    """Return the leases of an item's remote, to read them without a clone of it."""
+    return await asyncio.to_thread(_remote_fence, work_directory, item)
 
 
-def _remote_fence(work_directory: Path, url: str) -> Fence:
+def _remote_fence(work_directory: Path, item: Item) -> Fence:
     scratch = work_directory / "remotes"
     if not (scratch / ".git" / "HEAD").is_file():
         make_private_directory(work_directory)
         repo.answer(work_directory, "init", "--quiet", "--template=", str(scratch), limit_s=CHECK_S)
-    return Fence(scratch, url, os.environ, limit_s=CHECK_S)
+    return Fence(scratch, item.repo, os.environ, item.form, limit_s=CHECK_S)
 
 
 @contextmanager

@@ -330,7 +330,7 @@ class Holder:
             return False
         if before.holder is not None and before.holder != self.host:
             at = short_sha(self.hold.lease.pushed) or "the base"
-            ref = f"refs/ralph/stale/{item.branch}/{before.token}"
+            ref = f"{item.form.prefix}stale/{item.branch}/{before.token}"
             self._note = f"Taken over from {before.holder} at {at}. Its unpushed work may appear at {ref}."
             await self._tell("item.taken_over", previous=before.holder)
         elif not is_holder(before, self.host, token):

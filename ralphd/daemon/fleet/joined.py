@@ -67,7 +67,7 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
     )  # fmt: skip
     member.watcher = Watcher(
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
-        fence_of=lambda item: remote_fence(work_directory, member.picture.item(item).repo),
+        fence_of=lambda item: remote_fence(work_directory, member.picture.item(item)),
     )  # fmt: skip
     member.recorded = [*_recorded(holds)]
     return Fleet(member, Control(member, host, directory / "wants.json"))
@@ -83,7 +83,9 @@ def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":
 
 
 def _rules(spec: FleetSpec) -> LeaseRules:
-    return LeaseRules(spec.lease_seconds, spec.takeover_wait_seconds, spec.offline_push_seconds)
+    return LeaseRules(
+        spec.lease_seconds, spec.takeover_wait_seconds, spec.offline_push_seconds, spec.max_offline_seconds
+    )
 
 
 def _record(directory: Path, item: Item, lease: JsonObject | None) -> None:

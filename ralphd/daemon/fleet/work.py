@@ -32,7 +32,7 @@ from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder
 from ralphd.errors import NameTaken, RalphdError, UnknownRalph, UsageError, WrongState
 from ralphd.git.fence.fence import Fence
-from ralphd.git.fence.lease_ref import Aside, LeaseForm
+from ralphd.git.fence.lease_ref import Aside
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.git.snapshot import Snapshot, snapshot
@@ -89,10 +89,10 @@ class RalphWork:
 
     def __init__(
         self, item: Item, ralphs: Ralphs, work_directory: Path, environment: Mapping[str, str], *,
-        form: LeaseForm = LeaseForm.BLOB, keep_clones: int = KEEP_CLONES, limit_s: float = CLONE_LIMIT_S,
+        keep_clones: int = KEEP_CLONES, limit_s: float = CLONE_LIMIT_S,
     ) -> None:  # fmt: skip
         self.name = re.sub(r"[^a-z0-9-]", "", item.id.lower())
-        self._item, self._ralphs, self._environment, self._form = item, ralphs, environment, form
+        self._item, self._ralphs, self._environment = item, ralphs, environment
         self._clones = Clones(work_directory / "clones", environment, keep_clones, limit_s)
         self._events: Subscription | None = None
         self._head, self._is_kept, self._is_stopping = "", False, False
@@ -104,7 +104,7 @@ class RalphWork:
         try:
             directory = self._clones.directory(self._item.repo)
             self.fence = Fence(
-                directory, self._item.repo, self._environment, self._form, scratch=self._clones.scratch
+                directory, self._item.repo, self._environment, self._item.form, scratch=self._clones.scratch
             )
             await asyncio.to_thread(self._prepare, directory)
         except (NotDone, OSError) as fault:
@@ -320,7 +320,7 @@ class RalphWork:
     def _unsaved(self, directory: str) -> tuple[str, bool]:
         """Return what the remote lacks, and whether there are files that are not committed."""
         kept = (f"{kind}/{self._item.branch}/*" for kind in Aside)
-        aside = (f"+{self._form.prefix}{each}:{ASIDE}{each}" for each in kept)
+        aside = (f"+{self._item.form.prefix}{each}:{ASIDE}{each}" for each in kept)
         self._clones.fetch(self.fence.directory, self._item.repo, *aside)
         commits, left = self._work_in(directory)
         if left.trouble or is_saved(self.fence.directory, *commits):

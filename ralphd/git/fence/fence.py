@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from ralphd.core.fleet.model import HostName, Lease
+from ralphd.core.fleet.model import HostName, Lease, LeaseForm
 from ralphd.core.text import short_sha
 from ralphd.git import remote
 from ralphd.git.fence.lease_ref import (
     Aside,
-    LeaseForm,
     LeaseState,
     is_stored,
     read_lease,

@@ -10,24 +10,10 @@ from enum import StrEnum
 from typing import Final
 
 from ralphd.core.fleet.checked import read_value, write_value
-from ralphd.core.fleet.model import Lease
-from ralphd.git.rewrite.move_branch import HEADS
+from ralphd.core.fleet.model import Lease, LeaseForm
 from ralphd.git.runner import OWN_IDENTITY, GitRunner
 
 MOST_LEASE_BYTES: Final = 16 << 10
-
-
-class LeaseForm(StrEnum):
-    """What a remote takes as a lease: a blob, only a commit, or only a commit as a branch."""
-
-    BLOB = "blob"
-    COMMIT = "commit"
-    BRANCH = "branch"
-
-    @property
-    def prefix(self) -> str:
-        """How the full names of the fleet's refs begin."""
-        return f"{HEADS}ralph-" if self is LeaseForm.BRANCH else "refs/ralph/"
 
 
 class Aside(StrEnum):

@@ -14,7 +14,17 @@ import pytest
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
-from ralphd.core.fleet.model import HostName, HostRecord, Item, ItemId, ItemState, Lease, Need, Want
+from ralphd.core.fleet.model import (
+    HostName,
+    HostRecord,
+    Item,
+    ItemId,
+    ItemState,
+    Lease,
+    LeaseForm,
+    Need,
+    Want,
+)
 from ralphd.core.fleet.names import lease_key, repo_id, want_key
 from ralphd.daemon.fleet import member as members
 from ralphd.daemon.fleet.control import Control
@@ -30,6 +40,8 @@ from ralphd.store.events import EventStore
 from tests.fleet.memory import MemoryFabric, MemoryHub
 from tests.helpers import eventually
 
+REFUSES_CUSTOM_REFS = "#!/bin/sh\ncase $1 in refs/heads/*) ;; *) exit 1;; esac\n"
+REFUSES_ALL = "#!/bin/sh\nexit 1\n"
 REPO = "https://example.com/team/app.git"
 ITEM = Item(ItemId("i-aaaa"), REPO, "main", "ralph/i-aaaa")
 
@@ -368,6 +380,27 @@ async def test_an_item_is_checked_before_it_is_added(tmp_path: Path) -> None:
         explained = await one.fleet.submit({"repo": str(remote), "base": "main", "priority": 5}, "me")
         assert (explained["item"]["state"], explained["item"]["priority"]) == ("open", 5)
         assert await eventually(lambda: one.held)
+
+
+async def test_a_remote_is_used_as_far_as_it_allows(tmp_path: Path) -> None:
+    remote = tmp_path / "app.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(remote))
+    tree = git(remote, "mktree")
+    git(remote, "update-ref", "refs/heads/main", git(remote, "commit-tree", "-m", "first", tree))
+    hook = remote / "hooks" / "update"
+    hook.parent.mkdir(exist_ok=True)
+    asked = {"repo": str(remote), "base": "main"}
+    async with a_machine(MemoryHub(), tmp_path, "h1") as one:
+        await eventually(lambda: one.fleet.view()["hosts"])
+        for script, form in ((REFUSES_CUSTOM_REFS, LeaseForm.BRANCH), (REFUSES_ALL, None)):
+            hook.write_text(script)
+            hook.chmod(0o755)
+            if form is None:
+                with pytest.raises(UsageError, match="cannot be used by a fleet"):
+                    await one.fleet.submit(asked, "me")
+            else:
+                explained = await one.fleet.submit(asked, "me")
+                assert one.member.picture.item(explained["item"]["id"]).form is form
 
 
 async def test_a_want_is_carried_out_once(tmp_path: Path) -> None:
