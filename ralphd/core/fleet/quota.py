@@ -70,7 +70,7 @@ def applied(clock: QuotaClock, shared: SharedLimit, host: HostTime, keeper: str)
     if met is None and (shared.is_applied or has_turn):
         return replace(clock, fleet_turn=None)  # a model answered here: that opens the account for all
     until = min(limit.until or 0.0, host.in_fleet + LONGEST_LIMIT_S) + host.ahead_s
-    if met is None or (abs(met.until - until) >= 1.0 and _yields(met, limit, until, host)):
+    if met is None or (abs(met.until - until) >= 1.0 and _yields(met, limit, host)):
         since, by = min(shared.stored_at, host.at), limit.by or ""
         met = QuotaLimit(until, since, limit.window, "", limit.guessed, limit.brief, by)
     elsewhere = None
@@ -80,10 +80,15 @@ def applied(clock: QuotaClock, shared: SharedLimit, host: HostTime, keeper: str)
     return replace(clock, limit=met, fleet_turn=elsewhere)
 
 
-def _yields(met: QuotaLimit, limit: AccountLimit, until: Moment, host: HostTime) -> bool:
+def _yields(met: QuotaLimit, limit: AccountLimit, host: HostTime) -> bool:
     """Whether the fleet's limit replaces one that is known here: it is later, or this one is a guess."""
     is_guess = met.guessed and not limit.guessed and is_limited(limit, host.in_fleet)
-    return bool(met.host) or met.until < until or is_guess
+    return bool(met.host) or _end_in_fleet(met, host) <= (limit.until or 0.0) or is_guess
+
+
+def _end_in_fleet(met: QuotaLimit, host: HostTime) -> Moment:
+    """A reset that the service named is right whatever the clock here is; a guess is only a length."""
+    return met.until - (host.ahead_s if met.guessed or met.brief else 0.0)
 
 
 def _renewed(before: FleetTurn | None, turn: FleetTurn) -> FleetTurn:
@@ -106,8 +111,7 @@ def to_write(
         is_news = clock.opened_at is not None and (shared.is_applied or has_turn)
         return opened(limit, host.name) if is_news else None
     if not met.host and host.at < met.until:
-        # A reset that the service named is right whatever the clock here is; a guess is only a length.
-        until = met.until - (host.ahead_s if met.guessed or met.brief else 0.0)
+        until = _end_in_fleet(met, host)
         own = AccountLimit(
             clock.agent, name, LIMITED, until, met.window, host.name, guessed=met.guessed, brief=met.brief
         )
