@@ -20,6 +20,8 @@ LIMITED: Final = "limited"
 PROBING: Final = "probing"
 TOLERATED_S: Final = 5.0
 """Clocks that differ by less are the same."""
+UNUSED_S: Final = 600.0
+"""So long after a reset each host tries by itself: nobody has waited for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ def applied(clock: QuotaClock, shared: SharedLimit, host: HostTime, keeper: str)
             clock = replace(clock, limit=None, opened_at=host.at, probe=None)
         return replace(clock, fleet_turn=None)
     has_turn = limit.state == PROBING and limit.by == host.name
-    if met is None and (shared.is_applied or has_turn):
-        return replace(clock, fleet_turn=None)  # a model answered here: that opens the account for all
-    until = min(limit.until or 0.0, host.in_fleet + LONGEST_LIMIT_S) + host.ahead_s
+    is_over = _is_unused(limit, host.in_fleet, shared.unchanged_s)
+    if met is None and (shared.is_applied or has_turn or is_over):
+        return replace(clock, fleet_turn=None)  # a model that answered here opens the account for all
+    until = (limit.until or 0.0) + host.ahead_s
     if met is None or (abs(met.until - until) >= 1.0 and _yields(met, limit, host)):
         since, by = min(shared.stored_at, host.at), limit.by or ""
         met = QuotaLimit(until, since, limit.window, "", limit.guessed, limit.brief, by)
@@ -154,9 +157,16 @@ def turn(
         return None
     if is_limited(limit, now):
         return f"{limit.agent} {limit.account}: limited until {rfc3339(_until(limit, now))}"
+    if _is_unused(limit, now, unchanged_s):
+        return None
     if limit.state == PROBING and unchanged_s < PROBE_S:
         return None if limit.by == host else f"{limit.agent} {limit.account}: {limit.by} tries it first"
     return replace(limit, state=PROBING, by=host, probed_at=now)
+
+
+def _is_unused(limit: AccountLimit, now: Moment, unchanged_s: float) -> bool:
+    is_over = now >= _until(limit, now) + UNUSED_S
+    return is_over and (limit.state == LIMITED or unchanged_s >= PROBE_S)
 
 
 def opened(limit: AccountLimit | None, host: HostName) -> AccountLimit | None:

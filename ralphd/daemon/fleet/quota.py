@@ -31,7 +31,7 @@ from ralphd.store.shared.quota import FAULTS, QuotaMember, quota_directory
 if TYPE_CHECKING:
     from ralphd.daemon.fleet.member import Member
 
-LOOK_S: Final = 0.25
+LOOK_S: Final = 1.0
 TOPIC: Final = "fleet quota"
 
 

@@ -13,6 +13,7 @@ from ralphd.core.fleet.quota import (
     LIMITED,
     OPEN,
     PROBING,
+    UNUSED_S,
     HostTime,
     SharedLimit,
     ahead_s,
@@ -117,7 +118,7 @@ def test_a_reset_costs_one_call_a_minute(asks: list[tuple[int, int]]) -> None:
     """Hosts ask in any order; the writes are compare-and-swap, so the model applies them in turn."""
     limit, now, changed_at, probes = LIMIT, 100.0, 100.0, []
     for n, wait_s in asks:
-        now += wait_s
+        now = min(now + wait_s, 100.0 + UNUSED_S - 1)
         host = HostName(f"h{n}")
         match turn(limit, host, now, now - changed_at):
             case AccountLimit() as new:
@@ -187,6 +188,15 @@ def test_a_turn_is_renewed_and_ends_with_its_daemon() -> None:
     forced = local.ask(limited, "b.1", 50.0, NO_RULES, force=local.Force.ALL)
     assert forced.hold is None
     assert here(forced.clock, seen(LIMIT, is_applied=True)).probe == forced.clock.probe
+
+
+def test_a_reset_that_nobody_waited_for_holds_nobody() -> None:
+    late = 100.0 + UNUSED_S
+    assert here(OWN, seen(LIMIT), late) == OWN
+    assert here(here(OWN, seen(LIMIT)), seen(LIMIT), late).fleet_turn is None
+    assert here(OWN, seen(PROBE), late).fleet_turn is not None
+    assert here(here(OWN, seen(PROBE)), seen(PROBE, unchanged_s=PROBE_S), late).fleet_turn is None
+    assert written(here(OWN, seen(LIMIT)), seen(LIMIT), late) is None
 
 
 def test_the_answer_of_a_model_here_opens_the_account_for_all() -> None:
@@ -263,5 +273,4 @@ def test_a_clock_that_is_ahead_waits_for_the_same_reset() -> None:
     named, guess = replace(MET, until=20000.0), replace(MET, until=20000.0, guessed=True)
     assert (new := written(replace(OWN, limit=named), seen(None), ahead=ahead)) and new.until == 20000.0
     assert (new := written(replace(OWN, limit=guess), seen(None), ahead=ahead)) and new.until == 2000.0
-    far = replace(LIMIT, until=1e10)
-    assert (limit := here(OWN, seen(far)).limit) is not None and limit.until == 50.0 + LONGEST_LIMIT_S
+    assert here(OWN, seen(replace(LIMIT, until=1e10)), 2000.0) == OWN  # no limit is so long
