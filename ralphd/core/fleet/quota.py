@@ -70,7 +70,7 @@ def applied(clock: QuotaClock, shared: SharedLimit, host: HostTime, keeper: str)
         return replace(clock, fleet_turn=None)
     has_turn = limit.state == PROBING and limit.by == host.name
     is_over = _is_unused(limit, host.in_fleet, shared.unchanged_s)
-    if met is None and (shared.is_applied or has_turn or is_over):
+    if is_over or (met is None and (shared.is_applied or has_turn)):
         return replace(clock, fleet_turn=None)  # a model that answered here opens the account for all
     until = (limit.until or 0.0) + host.ahead_s
     if met is None or (abs(met.until - until) >= 1.0 and _yields(met, limit, host)):

@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol
 import psutil
 
 from ralphd import __version__
+from ralphd.agents.identity import Account
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
@@ -35,7 +36,7 @@ from ralphd.core.fleet.model import (
 )
 from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.daemon.fleet.picture import Picture
-from ralphd.daemon.fleet.quota import logins
+from ralphd.daemon.fleet.quota import installed_accounts, logins
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import WrongState
@@ -49,6 +50,8 @@ MOST_DECLINES: Final = 20
 AVOIDED_S: Final = 30.0
 """How long a host leaves an item to others after a claim that came to nothing."""
 LONGEST_CONNECT_S: Final = 30.0
+LOGINS_S: Final = 600.0
+"""The files of logins can be large, and change seldom."""
 _GIB: Final = 2**30
 _TOPIC: Final = "fleet"
 
@@ -106,6 +109,8 @@ class Member:
     _declines: dict[ItemId, Decline] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: set[str] = field(default_factory=set)
+    _installed: list[Account] = field(default_factory=list)
+    _look_at: float = 0.0
     _was_connected: bool | None = None
 
     def __post_init__(self) -> None:
@@ -181,13 +186,15 @@ class Member:
     def record(self) -> HostRecord:
         """Return this machine as the others see it. Blocks."""
         spec, memory = self.spec(), psutil.virtual_memory()
+        if self.picture.monotonic() >= self._look_at:
+            self._installed, self._look_at = [*installed_accounts()], self.picture.monotonic() + LOGINS_S
         cpus = os.cpu_count() or 1
         return HostRecord(
             self.host,
             self.boot,
             __version__,
             labels=tuple(spec.labels),
-            logins=tuple(logins(self.accounts(), self.services.clocks)),
+            logins=tuple(logins(self._installed, self.accounts(), self.services.clocks)),
             allow_repos=tuple(spec.allow_repos),
             slots=spec.slots or max(1, min(cpus // 2, memory.total // (3 * _GIB))),
             used=len(self.holders),

@@ -9,13 +9,13 @@ import asyncio
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from ralphd.agents.description import DESCRIBED, description_of
-from ralphd.agents.identity import AT, account_of
+from ralphd.agents.identity import AT, Account, account_of
 from ralphd.agents.known import agent_of
 from ralphd.config.specs import AccountsSpec, AgentSpec
 from ralphd.core.fleet import quota
@@ -24,7 +24,6 @@ from ralphd.core.fleet.model import AccountLimit, Login
 from ralphd.core.fleet.names import account_key
 from ralphd.core.quota.clock import named
 from ralphd.core.quota.model import QuotaClock
-from ralphd.errors import RalphdError
 from ralphd.fleet.fabric import Bucket, HubUnreachable, WrongRevision
 from ralphd.store.shared.quota import FAULTS, QuotaMember, quota_directory
 
@@ -35,14 +34,21 @@ LOOK_S: Final = 1.0
 TOPIC: Final = "fleet quota"
 
 
-def logins(accounts: AccountsSpec, clocks: Mapping[str, QuotaClock]) -> Iterator[Login]:
-    """Yield the agents on the PATH of the daemon, and the accounts that the user has named. Blocks."""
+def installed_accounts() -> Iterator[Account]:
+    """Yield the accounts of the agents on the PATH of the daemon. Reads the files of their logins. Blocks."""
     for agent in DESCRIBED:
         if shutil.which(description_of(agent).program):
-            with suppress(RalphdError, OSError):
-                account = account_of(agent_of(agent, AgentSpec()), {}, os.environ)
-                name = account.id.removeprefix(f"{agent}-") if account and account.is_stable else ""
-                yield Login(agent, name, _limited_until(clocks, account.id if account else ""))
+            account = account_of(agent_of(agent, AgentSpec()), {}, os.environ)
+            yield account or Account("", agent, is_stable=False)
+
+
+def logins(
+    installed: Iterable[Account], accounts: AccountsSpec, clocks: Mapping[str, QuotaClock]
+) -> Iterator[Login]:
+    """Yield the logins of this machine: those of installed agents, and the accounts that the user named."""
+    for each in installed:
+        name = each.id.removeprefix(f"{each.agent}-") if each.is_stable else ""
+        yield Login(each.agent, name, _limited_until(clocks, each.id))
     for name, spec in accounts.named.items():
         yield Login(spec.agent, name, _limited_until(clocks, f"{spec.agent}{AT}{name}"))
 

@@ -12,13 +12,14 @@ import pytest
 
 from ralphd.config.specs import AccountSpec, AccountsSpec, FleetSpec
 from ralphd.core.fleet.checked import write_value
-from ralphd.core.fleet.model import AccountLimit, HostName, HostRecord, Login
+from ralphd.core.fleet.fit import misfits
+from ralphd.core.fleet.model import AccountLimit, HostName, HostRecord, Item, ItemId, Login
 from ralphd.core.fleet.names import account_key
 from ralphd.core.quota import clock as quota
 from ralphd.core.quota.clock import Force
 from ralphd.core.quota.model import PROBE_S, AccountRules, QuotaClock, QuotaLimit
 from ralphd.daemon.fleet.member import Member
-from ralphd.daemon.fleet.quota import FleetQuota, shared_name
+from ralphd.daemon.fleet.quota import FleetQuota, installed_accounts, logins, shared_name
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.fleet.fabric import Bucket
 from ralphd.fleet.memory import MemoryFabric, MemoryHub
@@ -377,6 +378,35 @@ def test_an_account_that_only_this_machine_knows_stays_here() -> None:
     assert shared_name(path) == ""
     assert shared_name(quota.named(path, "claude", is_stable=True)) == "0123456789ab"
     assert shared_name(QuotaClock("claude@work", "claude")) == "work"
+
+
+def test_a_login_that_the_fleet_knows_as_limited_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("claude", "gemini"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / ".claude.json").write_text('{"oauthAccount": {"accountUuid": "u-1"}}')
+    for variable in ("PATH", "HOME"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    for variable in ("ANTHROPIC_API_KEY", "GEMINI_API_KEY", "CLAUDE_CONFIG_DIR"):
+        monkeypatch.delenv(variable, raising=False)
+    installed = [*installed_accounts()]
+    claude, gemini = (each for each in installed if each.agent in ("claude", "gemini"))
+    here = {gemini.id: QuotaClock(gemini.id, limit=QuotaLimit(NOW + 60.0, NOW))}
+    found = [*logins(installed, AccountsSpec(), here)]
+    digest = claude.id.removeprefix("claude-")
+    assert [(each.agent, each.account, each.limited_until) for each in found] == [
+        ("claude", digest, None),
+        ("gemini", "", NOW + 60.0),
+    ]
+
+    host = HostRecord(HostName("h1"), "b1", "0", logins=tuple(found), slots=1, allow_repos=("*",))
+    item = Item(ItemId("i-aaaa"), "https://example.com/app.git", "main", "ralph/i-aaaa")
+    assert misfits(item, host, {}, NOW) == ()
+    limit = AccountLimit("claude", digest, "limited", NOW + 100.0, by=HostName("h2"))
+    [why] = misfits(item, host, {account_key("claude", digest): limit}, NOW)
+    assert why.startswith(f"needs a login that is not limited; claude {digest}, gemini is, until ")
 
 
 async def test_a_value_under_the_key_of_another_account_is_dropped(tmp_path: Path) -> None:
