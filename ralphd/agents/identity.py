@@ -26,11 +26,15 @@ AT: Final = "@"
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """An account: ``id`` names its clock, ``agent`` is the CLI."""
+    """An account: ``id`` names its clock, ``agent`` is the CLI.
+
+    ``is_stable``: every machine gives the account this id, so that a fleet can share its clock.
+    """
 
     id: str
     agent: str
     rules: AccountRules = field(default_factory=AccountRules)
+    is_stable: bool = True
 
 
 def account_of(
@@ -49,11 +53,13 @@ def account_of(
     environment = {**environ, **agent.description.environment, **agent.spec.env}
     identity = agent.description.identity
     marks = [f"{each}={environment[each]}" for each in identity.keys if environment.get(each)]
+    is_stable = True
     if not marks:
         path = _first_path((*identity.files, *agent.description.state), environment)
-        marks = [_stored_id(path, identity.id) or str(path)]
+        stored = _stored_id(path, identity.id)
+        marks, is_stable = [stored or str(path)], bool(stored)
     digest = hashlib.sha256("\0".join(marks).encode(errors="replace")).hexdigest()
-    return Account(f"{base}-{digest[:_DIGEST_CHARS]}", base)
+    return Account(f"{base}-{digest[:_DIGEST_CHARS]}", base, is_stable=is_stable)
 
 
 def with_account(name: str, spec: AgentSpec, accounts: Mapping[str, AccountSpec]) -> AgentSpec:

@@ -234,9 +234,10 @@ class QuotaWindowView(BaseModel):
 
 
 class QuotaAccountView(BaseModel):
-    """An account: ``state`` is open, limited or probing. ``source`` is the ralph that met the ``limit``.
+    """An account: ``state`` is open, limited or probing. ``source`` is what met the ``limit``.
 
-    ``reserved`` is the window of which only ``keep_free`` is left. ``waiting`` is in the order of turns.
+    That is a ralph, or ``host NAME`` of the fleet; so is ``probing``. ``reserved`` is the window of which
+    only ``keep_free`` is left. ``waiting`` is in the order of turns.
     """
 
     account: str

@@ -5,9 +5,11 @@ What cannot be reached raises HubUnreachable: the change may have been applied, 
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
+
+from ralphd.core.time import Moment
 
 JsonObject = Mapping[str, Any]
 REQUEST_S: Final = 5.0
@@ -27,11 +29,15 @@ class Bucket(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value, and its revision in the bucket. ``value`` is {} where it is no JSON object."""
+    """A value, and its revision in the bucket. ``value`` is {} where it is no JSON object.
+
+    ``stored_at`` is by the hub's clock; 0 where that is not known.
+    """
 
     key: str
     value: JsonObject
     revision: int
+    stored_at: Moment = field(default=0.0, compare=False)
 
 
 class WrongRevision(Exception):

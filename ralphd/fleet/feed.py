@@ -108,7 +108,7 @@ class BucketFeed:
 
     def _entry(self, message: Msg, revision: int) -> Entry:
         key = unescaped_key(message.subject.removeprefix(f"$KV.{self._bucket}."))
-        return Entry(key, from_bytes(message.data), revision)
+        return Entry(key, from_bytes(message.data), revision, message.metadata.timestamp.timestamp())
 
     async def _on_control(self, message: Msg, headers: dict[str, str]) -> None:
         """Answer flow control, which means: all before it is handled. Compare the count of a heartbeat."""

@@ -179,7 +179,7 @@ class LoopAccounts:
 
     def _change(self, account: Account, decide: Decide) -> Hold | None:
         def with_agent(clock: QuotaClock) -> tuple[QuotaClock, Hold | None]:
-            return decide(clock if clock.agent else quota.named(clock, account.agent))
+            return decide(quota.named(clock, account.agent, is_stable=account.is_stable))
 
         try:
             answer = self._member.change(account.id, with_agent)

@@ -67,6 +67,7 @@ ROWS = (
     Row("landing", rows_many.landings, 120.0),
     Row("worktree", rows_many.worktrees, 120.0),
     Row("limit", rows_many.limits, 60.0),
+    Row("limit1000", rows_many.fleet_limits, 60.0),
     Row("report", rows_report.reports, 60.0),
     Row("help", rows_help.help_page, 30.0),
 )

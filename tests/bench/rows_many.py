@@ -1,13 +1,21 @@
 """Many ralphs on one repository: a landing's own time, what a batch costs, a new worktree, a limit's way."""
 
+import asyncio
 import json
 import subprocess
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.model import AccountLimit, HostName
+from ralphd.core.fleet.names import account_key
 from ralphd.core.time import parse_rfc3339
+from ralphd.daemon.fleet.picture import Picture
+from ralphd.fleet.fabric import Bucket
+from ralphd.process.machine import raise_own_limit
 from tests.bench.bench import Bench
 from tests.bench.measure import median, wait_until
 from tests.bench.ours import Daemon
@@ -19,6 +27,7 @@ ROUNDS = 7
 GREEN = 8
 LOOPS = 8
 END_S = 60.0
+HOSTS, HOSTS_GOAL_S = 1_000, 0.25
 LANDING_GOAL_S, TREE_GOAL_S, LIMIT_GOAL_S = 0.3, 1.0, 1.0
 HOW_LANDING = (
     "A repository of so many files and a branch with one commit: from the request to land until main has"
@@ -34,6 +43,11 @@ HOW_LIMIT = (
     f"{LOOPS} loops of one account, {LOOPS - 1} of them in an attempt, one meets the limit: from that call of"
     " its agent until the account is limited for all, and from the end of the others' attempts until all of"
     " them wait. Calls: how often an agent was called after the limit was met."
+)
+HOW_HOSTS = (
+    f"{HOSTS:,} connections of one process to a real nats-server that syncs each write: from a limit's"
+    f" compare-and-swap until all of them know it, median of {ROUNDS}. Not in it: up to 1 s until the daemon"
+    " of that host looks at its clocks."
 )
 
 
@@ -259,3 +273,58 @@ def _count(calls: Path) -> int:
 def _account(daemon: Daemon) -> dict[str, Any]:
     accounts = daemon.ask("GET", "/v1/quota")["accounts"]
     return dict(accounts[0]) if accounts else {"state": "", "waiting": []}
+
+
+def fleet_limits(bench: Bench) -> Sequence[Line]:
+    """One host meets a limit, and all others of its fleet have to know it."""
+    took = asyncio.run(_told_to_all(bench.place()))
+    told_s = median(took)
+    return [
+        Line(
+            f"a limit known to {HOSTS:,} hosts", "<= 250 ms",
+            f"{1000 * told_s:.0f} ms, at most {1000 * max(took):.0f}",
+            Verdict.of(told_s <= HOSTS_GOAL_S), HOW_HOSTS,
+        )
+    ]  # fmt: skip
+
+
+async def _told_to_all(directory: Path) -> list[float]:
+    from ralphd.fleet.nats import NatsFabric  # with its client, which only this row needs
+    from tests.fleet.server import NatsServer
+
+    raise_own_limit()
+    server, key = NatsServer(directory / "hub"), account_key("claude", "work")
+    server.start()
+    fabrics = [NatsFabric(server.settings(f"h{number}")) for number in range(HOSTS)]
+    pictures = [Picture(time.time) for _ in fabrics]
+
+    async def follow(fabric: NatsFabric, picture: Picture) -> None:
+        async for entry in fabric.watch(Bucket.QUOTA):
+            picture.take(Bucket.QUOTA, entry)
+
+    async def known(revision: int) -> None:
+        async with asyncio.timeout(END_S):
+            for each in pictures:
+                while (seen := each.known(Bucket.QUOTA, key)) is None or seen.revision < revision:
+                    await asyncio.sleep(0.001)
+
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        await server.make_buckets()
+        await asyncio.gather(*(each.connect() for each in fabrics))
+        tasks += [asyncio.create_task(follow(*each)) for each in zip(fabrics, pictures, strict=True)]
+        limit = AccountLimit("claude", "work", "limited", time.time() + 3600, by=HostName("h0"))
+        revision = await fabrics[0].create(Bucket.QUOTA, key, write_value(limit))
+        await known(revision)
+        took = []
+        for number in range(ROUNDS):
+            begun = time.perf_counter()
+            later = write_value(replace(limit, until=time.time() + 7200 + number))
+            revision = await fabrics[number].update(Bucket.QUOTA, key, later, revision=revision)
+            await known(revision)
+            took.append(time.perf_counter() - begun)
+        return took
+    finally:
+        await asyncio.gather(*(each.close() for each in fabrics))
+        server.kill()
+        await asyncio.gather(*tasks)

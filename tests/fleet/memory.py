@@ -31,8 +31,10 @@ _REMEMBERED: Final = 1000
 class MemoryHub:
     """What all hosts share. Revisions count per bucket, and begin again after ``wipe``, as in NATS."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self.clock = clock
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time
+    ) -> None:
+        self.clock, self.wall = clock, wall
         self.delay_s = 0.0
         """Each call waits for this time before it is applied."""
         self.answers_to_lose = 0
@@ -91,7 +93,7 @@ class MemoryHub:
             raise WrongRevision(f"{key}: the revision is not {revision}")
         self._undo.append((bucket, key, before))
         self._revisions[bucket] += 1
-        self.values[bucket][key] = entry = Entry(key, value, self._revisions[bucket])
+        self.values[bucket][key] = entry = Entry(key, value, self._revisions[bucket], self.wall())
         for fabric in self.fabrics:
             fabric.on_change(bucket, entry)
         return entry.revision

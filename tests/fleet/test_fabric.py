@@ -1,6 +1,7 @@
 """What every engine of a fleet does: the same tests for memory and for NATS."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any
@@ -135,6 +136,14 @@ async def test_a_watch_gives_all_then_changes(hosts: Hosts) -> None:
         assert await following(watch) == Entry("h1", {"at": 2}, revision)
         await two.put(Bucket.HOSTS, "h2", {"at": 3})
         assert (await following(watch)).key == "h2"
+
+
+async def test_a_watch_tells_when_a_value_was_stored(hosts: Hosts) -> None:
+    host, before = await hosts.host(), time.time()
+    await host.create(Bucket.HOSTS, "h1", {"n": 1})
+    after = time.time()
+    async with aclosing(host.watch(Bucket.HOSTS)) as watch:
+        assert before - 0.001 <= (await following(watch)).stored_at <= after + 0.001
 
 
 async def test_a_watch_survives_a_restart(hosts: Hosts) -> None:

@@ -33,7 +33,7 @@ def test_a_clock_comes_back_as_it_was_written(tmp_path: Path) -> None:
 
     def change(clock: QuotaClock) -> tuple[QuotaClock, QuotaClock]:
         clock = quota.reported(limit(clock)[0], (QuotaWindow("five_hour", 0.5, 1e9, 2e9),))
-        clock = quota.ask(quota.named(clock, "claude"), "a.1", 2e9 - 30, RULES).clock
+        clock = quota.ask(quota.named(clock, "claude", is_stable=True), "a.1", 2e9 - 30, RULES).clock
         return clock, clock
 
     written = member.change("work", change)

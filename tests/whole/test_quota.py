@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ralphd.core.quota.model import QuotaClock
+from ralphd.core.quota import clock as quota
+from ralphd.core.quota.model import QuotaClock, QuotaLimit
 from ralphd.store.shared.quota import QuotaMember
 from tests.helpers import wait_for
 from tests.players import player
@@ -24,10 +26,10 @@ NAMES = ("a", "b", "c")
 class OneAccount:
     """The account ``work`` of a scripted agent, and the ralphs that use it."""
 
-    def __init__(self, daemon: Daemon, keys: str = "") -> None:
+    def __init__(self, daemon: Daemon, keys: str = "", place: Path | None = None) -> None:
         self.daemon, self.person = daemon, Person(daemon)
-        self.place = daemon.root / "account"
-        self.place.mkdir()
+        self.place = place or daemon.root / "account"
+        self.place.mkdir(exist_ok=True)
         command = json.dumps(list(player("quota_agent", self.place)))
         self.person.configures(
             f'[agents]\nprimary = "moody@work"\n[agents.moody]\ncommand = {command}\n'
@@ -44,15 +46,25 @@ class OneAccount:
     def resets_in(self, lasts_s: float) -> float:
         """Let the reset come earlier, for the vendor and in the clock; return when."""
         until = self.limit(lasts_s)
-        member = QuotaMember(self.daemon.state / "quota", "vendor.1")
 
-        def earlier(clock: QuotaClock) -> tuple[QuotaClock, None]:
+        def earlier(clock: QuotaClock) -> QuotaClock:
             assert clock.limit is not None
-            return replace(clock, limit=replace(clock.limit, until=until)), None
+            return replace(clock, limit=replace(clock.limit, until=until))
 
-        member.change("moody@work", earlier)
-        member.leave()
+        self._change(earlier)
         return until
+
+    def meets_limit(self, lasts_s: float) -> float:
+        """Put a limit into the clock, as if a ralph had met it; return until when."""
+        now = time.time()
+        met = QuotaLimit(now + lasts_s, now, "5-hour limit", "x.1")
+        self._change(lambda clock: quota.limit_met(quota.named(clock, "moody", is_stable=True), met))
+        return met.until
+
+    def _change(self, change: Callable[[QuotaClock], QuotaClock]) -> None:
+        member = QuotaMember(self.daemon.state / "quota", "vendor.1")
+        member.change("moody@work", lambda clock: (change(clock), None))
+        member.leave()
 
     def start(self, name: str, tasks: int = 1, toml: str = "") -> Path:
         directory = self.person.directory(name, toml=toml)

@@ -193,6 +193,8 @@ class AccountLimit:
     window: str = ""
     by: HostName | None = None
     probed_at: Moment | None = None
+    guessed: bool = False
+    brief: bool = False
     v: int = VERSION
 
 

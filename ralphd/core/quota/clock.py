@@ -67,7 +67,7 @@ def forced(clock: QuotaClock, at: Moment, force: Force) -> QuotaClock:
     limit = clock.limit
     if limit is None or force is Force.NOTHING or (force is Force.GUESSES and not limit.guessed):
         return clock
-    return replace(clock, limit=replace(limit, until=min(limit.until, at)), probe=None)
+    return replace(clock, limit=replace(limit, until=min(limit.until, at)), probe=None, fleet_turn=None)
 
 
 def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, priority: int = 0) -> Hold | None:
@@ -75,8 +75,11 @@ def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, prio
     clock, account = at_present(clock, at), clock.account
     limit, probe = clock.limit, clock.probe
     if limit is not None and at < limit.until:
-        by_whom = "" if limit.source == by else f" (met by {short_name(limit.source)})"
+        by_whom = "" if limit.source == by else f" (met by {limit.met_by})"
         return Hold(HoldKind.LIMIT, limit.until, f"account {account}: {limit.name}{by_whom}", limit.brief)
+    if (turn := _turn_elsewhere(clock, at)) is not None:
+        why = f"account {account}: usage limit over; {turn.who} tries it first"
+        return Hold(HoldKind.PROBE, turn.since + model.PROBE_S, why)
     if limit is not None and probe is not None and probe.by != by and at < probe.since + model.PROBE_S:
         why = f"account {account}: usage limit over; {short_name(probe.by)} tries it first"
         return Hold(HoldKind.PROBE, probe.since + model.PROBE_S, why)
@@ -85,6 +88,15 @@ def hold_of(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *, prio
         why = f"account {account}: {used}, usage limit by keep_free = {rules.keep_free:g}"
         return Hold(HoldKind.RESERVED, window.resets_at, why, brief=False)
     return _slot_hold(clock, by, at, rules, priority)
+
+
+def _turn_elsewhere(clock: QuotaClock, at: Moment) -> model.FleetTurn | None:
+    """Return the turn of another host, which begins with the reset, unless its time is over."""
+    turn, limit = clock.fleet_turn, clock.limit
+    if turn is None or limit is None or at < limit.until:
+        return None
+    turn = replace(turn, since=max(turn.since, limit.until))
+    return turn if at < turn.since + model.PROBE_S else None
 
 
 def _slot_hold(clock: QuotaClock, by: str, at: Moment, rules: AccountRules, priority: int) -> Hold | None:
@@ -172,9 +184,9 @@ def reported(clock: QuotaClock, windows: tuple[QuotaWindow, ...]) -> QuotaClock:
     return replace(clock, windows=tuple(sorted(newest, key=lambda each: each.name)))
 
 
-def named(clock: QuotaClock, agent: str) -> QuotaClock:
-    """Return the clock with the agent whose account it is."""
-    return replace(clock, agent=agent)
+def named(clock: QuotaClock, agent: str, *, is_stable: bool) -> QuotaClock:
+    """Return the clock with the agent whose account it is, and whether its name is the same everywhere."""
+    return replace(clock, agent=agent, is_stable=is_stable)
 
 
 def at_present(clock: QuotaClock, at: Moment) -> QuotaClock:
@@ -211,6 +223,7 @@ def state_of(clock: QuotaClock, at: Moment) -> str:
     if clock.limit is None:
         return "open"
     is_probing = clock.probe is not None and at < clock.probe.since + model.PROBE_S
+    is_probing = is_probing or _turn_elsewhere(clock, at) is not None
     return "probing" if is_probing and at >= clock.limit.until else "limited"
 
 
@@ -218,7 +231,7 @@ def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
     """Return the event about the last change of an account: type, key and data; None if there was none."""
     limit = clock.limit
     if limit is not None:
-        until, by = rfc3339(limit.until), short_name(limit.source)
+        until, by = rfc3339(limit.until), limit.met_by
         message = f"account {clock.account}: {limit.name}, met by {by}; nobody starts before {until}"
         data = {"message": message, "account": clock.account, "agent": clock.agent}
         return "quota.limited", f"{clock.account} {limit.since}", data | {"until": until, "met_by": by}
@@ -233,15 +246,16 @@ def view_of(clock: QuotaClock, at: Moment) -> dict[str, Any]:
     """Return the account as people and programs see it (Q5)."""
     clock = at_present(clock, at)
     limit, probe, full = clock.limit, clock.probe, reserved(clock, at, clock.rules)
+    turn = _turn_elsewhere(clock, at)
     return {
         "account": clock.account,
         "agent": clock.agent,
         "state": state_of(clock, at),
         "until": None if limit is None else rfc3339(limit.until),
         "limit": None if limit is None else limit.name,
-        "source": None if limit is None else short_name(limit.source),
+        "source": None if limit is None else limit.met_by,
         "guessed": limit is not None and limit.guessed,
-        "probing": None if probe is None else short_name(probe.by),
+        "probing": turn.who if turn else None if probe is None else short_name(probe.by),
         "reserved": None if full is None else full.name,
         "windows": [_window_view(each, at) for each in clock.windows],
         "working": [short_name(each.by) for each in clock.working],

@@ -59,7 +59,8 @@ class Hold:
 class QuotaLimit:
     """A limit that an attempt met. ``until`` is the reset with its margin; ``source`` is the ralph.
 
-    ``guessed``: the service named no reset. ``brief``: a rate limit, not a usage limit.
+    ``guessed``: the service named no reset. ``brief``: a rate limit, not a usage limit. ``host``: the fleet
+    reported it, where that host met it.
     """
 
     until: Moment
@@ -68,6 +69,12 @@ class QuotaLimit:
     source: str = ""
     guessed: bool = False
     brief: bool = False
+    host: str = ""
+
+    @property
+    def met_by(self) -> str:
+        """Return the ralph that met it, or the host, for people."""
+        return f"host {self.host}" if self.host else self.source.rpartition(".")[0] or self.source
 
     @property
     def name(self) -> str:
@@ -83,6 +90,18 @@ class AccountUser:
     by: str
     since: Moment
     priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FleetTurn:
+    """Another host of the fleet may probe, and nobody here: for PROBE_S after the reset and ``since``.
+
+    ``by`` is the daemon, which renews it while it is connected; ``who`` tries first, for people.
+    """
+
+    by: str
+    since: Moment
+    who: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +161,7 @@ class QuotaClock:
     """``STATE/quota/ACCOUNT.json``. No ``limit``: the account is open.
 
     ``rules`` are those of the ralph that asked last, for readers without the configuration. ``opened_at`` is
-    when a probe ended the last limit.
+    when a probe ended the last limit. ``is_stable``: other machines give this account the same name.
     """
 
     account: str
@@ -154,6 +173,8 @@ class QuotaClock:
     waiting: tuple[AccountUser, ...] = ()
     windows: tuple[QuotaWindow, ...] = ()
     rules: AccountRules = field(default_factory=AccountRules)
+    is_stable: bool = False
+    fleet_turn: FleetTurn | None = None
 
     def without(self, gone: Collection[str]) -> "QuotaClock":
         """Return the clock without ralphs that have died or moved on."""
@@ -162,9 +183,10 @@ class QuotaClock:
         probe = None if self.probe is not None and self.probe.by in gone else self.probe
         working = tuple(each for each in self.working if each.by not in gone)
         waiting = tuple(each for each in self.waiting if each.by not in gone)
-        return replace(self, probe=probe, working=working, waiting=waiting)
+        turn = None if self.fleet_turn is not None and self.fleet_turn.by in gone else self.fleet_turn
+        return replace(self, probe=probe, working=working, waiting=waiting, fleet_turn=turn)
 
     def users(self) -> frozenset[str]:
         """Return all ralphs in it."""
-        probing = () if self.probe is None else (self.probe,)
-        return frozenset(each.by for each in (*probing, *self.working, *self.waiting))
+        single = (each for each in (self.probe, self.fleet_turn) if each is not None)
+        return frozenset(each.by for each in (*single, *self.working, *self.waiting))

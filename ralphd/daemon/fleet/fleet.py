@@ -15,6 +15,7 @@ from ralphd.core.fleet.checked import Rejected, read_value
 from ralphd.core.fleet.model import Item, LeaseForm
 from ralphd.daemon.fleet.control import RALPH, Control, hub_fault
 from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.fleet.quota import FleetQuota
 from ralphd.errors import UsageError
 from ralphd.fleet.fabric import HubUnreachable, NoSuchHost
 from ralphd.git import repo
@@ -34,7 +35,9 @@ class Fleet:
     async def run(self) -> None:
         """Take part, until cancelled."""
         await self.member.run(
-            partial(self.member.fabric.serve, self.control.answer), self.control.carry_out_wants
+            partial(self.member.fabric.serve, self.control.answer),
+            self.control.carry_out_wants,
+            FleetQuota(self.member).run,
         )
 
     def view(self) -> dict[str, Any]:

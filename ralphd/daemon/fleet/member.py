@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import psutil
 
 from ralphd import __version__
-from ralphd.agents.description import DESCRIBED, description_of
+from ralphd.agents.identity import Account
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
@@ -33,10 +33,10 @@ from ralphd.core.fleet.model import (
     Item,
     ItemId,
     Lease,
-    Login,
 )
 from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.daemon.fleet.picture import Picture
+from ralphd.daemon.fleet.quota import installed_accounts, logins
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import WrongState
@@ -51,6 +51,8 @@ AVOIDED_S: Final = 30.0
 """How long a host leaves an item to others after a claim that came to nothing."""
 LONGEST_CONNECT_S: Final = 30.0
 CLEAN_UP_S: Final = 3600.0
+LOGINS_S: Final = 600.0
+"""The files of logins can be large, and change seldom."""
 _GIB: Final = 2**30
 _TOPIC: Final = "fleet"
 
@@ -101,12 +103,15 @@ class Member:
     recorded: list[tuple[Item, Lease]] = field(default_factory=list)
     picture: Picture = field(init=False)
     draining: bool = False
+    limits_changed: asyncio.Event = field(default_factory=asyncio.Event)
     holders: dict[str, ItemHolder] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _avoided: dict[str, float] = field(default_factory=dict)
     _declines: dict[ItemId, Decline] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: set[str] = field(default_factory=set)
+    _installed: list[Account] = field(default_factory=list)
+    _look_at: float = 0.0
     _was_connected: bool | None = None
 
     def __post_init__(self) -> None:
@@ -171,6 +176,8 @@ class Member:
             value = self.picture.take(bucket, entry)
             if isinstance(value, Item) and (holder := self.holders.get(value.id)) is not None:
                 await holder.want(value)
+            if bucket is Bucket.QUOTA:
+                self.limits_changed.set()
             if bucket is Bucket.LEASES and self.watcher is not None:
                 self.watcher.seen(entry.key, value if isinstance(value, Lease) else None, entry.revision)
 
@@ -189,13 +196,15 @@ class Member:
     def record(self) -> HostRecord:
         """Return this machine as the others see it. Blocks."""
         spec, memory = self.spec(), psutil.virtual_memory()
+        if self.picture.monotonic() >= self._look_at:
+            self._installed, self._look_at = [*installed_accounts()], self.picture.monotonic() + LOGINS_S
         cpus = os.cpu_count() or 1
         return HostRecord(
             self.host,
             self.boot,
             __version__,
             labels=tuple(spec.labels),
-            logins=self._logins(),
+            logins=tuple(logins(self._installed, self.accounts(), self.services.clocks)),
             allow_repos=tuple(spec.allow_repos),
             slots=spec.slots or max(1, min(cpus // 2, memory.total // (3 * _GIB))),
             used=len(self.holders),
@@ -207,17 +216,6 @@ class Member:
             ralphs=tuple(self.ralphs()),
             declines=tuple(self._declines.values())[-MOST_DECLINES:],
             at=self.services.clock.now(),
-        )
-
-    def _logins(self) -> tuple[Login, ...]:
-        """Return the agents on the PATH of the daemon, and the accounts that the user has named."""
-        found = [name for name in DESCRIBED if shutil.which(description_of(name).program)]
-        accounts = [Login(spec.agent, name) for name, spec in self.accounts().named.items()]
-        ends = {each.account: each.limit.until for each in self.services.clocks.values() if each.limit}
-        every = [*map(Login, found), *accounts]
-        names = [f"{each.agent}@{each.account}" if each.account else each.agent for each in every]
-        return tuple(
-            replace(each, limited_until=ends.get(name)) for each, name in zip(every, names, strict=True)
         )
 
     async def _take_turns(self) -> None:

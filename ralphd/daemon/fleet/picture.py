@@ -8,6 +8,8 @@ from typing import Any, Final, TypeVar
 from ralphd.core.fleet import views
 from ralphd.core.fleet.checked import Rejected, read_value
 from ralphd.core.fleet.model import AccountLimit, HostName, HostRecord, Item, ItemId, Lease, Want
+from ralphd.core.fleet.names import account_key
+from ralphd.core.fleet.quota import TOLERATED_S
 from ralphd.core.time import Moment, rfc3339
 from ralphd.errors import NotFound
 from ralphd.fleet.fabric import Bucket, Entry
@@ -31,6 +33,8 @@ class Known:
     value: Any
     revision: int
     seen_at: float
+    stored_at: Moment = 0.0
+    """By the hub's clock."""
 
 
 @dataclass(slots=True)
@@ -56,7 +60,8 @@ class Picture:
             return None
         if entry.key not in values and len(values) >= MOST_VALUES:
             return None
-        values[entry.key] = Known(value, entry.revision, self._seen_at(entry.key in values, value))
+        seen_at = self._seen_at(entry.key in values, value)
+        values[entry.key] = Known(value, entry.revision, seen_at, entry.stored_at)
         return value
 
     def _seen_at(self, is_change: bool, value: Any) -> float:
@@ -86,6 +91,12 @@ class Picture:
     def limits(self) -> dict[str, AccountLimit]:
         """The limits of accounts, by key."""
         return {key: each.value for key, each in self._known[Bucket.QUOTA].items()}
+
+    def offsets_s(self) -> dict[HostName, float]:
+        """Return by how much each host's clock was ahead of the hub's when it last described itself."""
+        known = self._known[Bucket.HOSTS].items()
+        every = {HostName(key): each.value.at - each.stored_at for key, each in known if each.stored_at}
+        return {name: each_s if abs(each_s) > TOLERATED_S else 0.0 for name, each_s in every.items()}
 
     def ages(self) -> dict[HostName, float]:
         """Return for how many seconds each host has shown nothing new."""
@@ -132,5 +143,7 @@ def _is_at(key: str, value: Any) -> bool:
             return name == key
         case Item(id=item_id):
             return item_id == ItemId(key)
+        case AccountLimit(agent=agent, account=account):
+            return account_key(agent, account) == key
         case _:
             return True
