@@ -25,7 +25,7 @@ SPECS: Mapping[str, type[Any]] = {
 }  # fmt: skip
 
 NOT_BUILT: frozenset[str] = frozenset(
-    f"fleet.{name}" for name in ("enabled", "servers", "host", "credentials_file", "ca_file", "share_events")
+    f"fleet.{name}" for name in ("enabled", "servers", "host", "credentials_file", "ca_file")
 )
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
