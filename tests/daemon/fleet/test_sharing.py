@@ -19,11 +19,13 @@ from ralphd.daemon.fleet.sharing import logs
 from ralphd.daemon.fleet.sharing.events import EventSender, SharedEvents
 from ralphd.daemon.fleet.sharing.logs import RemoteLog, portion_of
 from ralphd.errors import HubSilent, RalphdError, UsageError
-from ralphd.fleet.fabric import JsonObject
+from ralphd.fleet.fabric import Fabric, JsonObject
 from ralphd.fleet.memory import MemoryFabric, MemoryHub
+from ralphd.fleet.nats import NatsFabric
 from ralphd.process.log.log import RalphLog
 from ralphd.process.log.records import Gap, Item, LogQuery
 from ralphd.store.events import EventStore
+from tests.fleet.server import NatsServer
 from tests.helpers import eventually
 from tests.process.log import written_logs as written
 
@@ -149,7 +151,7 @@ class Sending:
     """A machine that sends its events."""
 
     store: EventStore
-    fabric: MemoryFabric
+    fabric: Fabric
     is_allowed: bool = True
     troubles: dict[str, str | None] = field(default_factory=dict)
 
@@ -160,9 +162,14 @@ class Sending:
 
 @asynccontextmanager
 async def sending(
-    hub: MemoryHub, state: Path, name: str = "h1", clock: Callable[[], float] = time.time, **spec: Any
+    hub: MemoryHub | NatsServer,
+    state: Path,
+    name: str = "h1",
+    clock: Callable[[], float] = time.time,
+    **spec: Any,
 ) -> AsyncIterator[Sending]:
-    store, fabric = await EventStore.open(state / f"{name}.db", clock=clock), MemoryFabric(hub, name)
+    store = await EventStore.open(state / f"{name}.db", clock=clock)
+    fabric: Fabric = MemoryFabric(hub, name) if isinstance(hub, MemoryHub) else NatsFabric(hub.settings(name))
     await fabric.connect()
     one = Sending(store, fabric, **spec)
     sender = EventSender(
@@ -248,7 +255,35 @@ async def test_a_huge_event_blocks_nothing(tmp_path: Path) -> None:
     assert hub.events[0][1]["data"] == {"message": "too long to be shown here"}
 
 
-def reader(fabric: MemoryFabric) -> SharedEvents:
+async def test_a_killed_hub_gets_all_events_once(tmp_path: Path) -> None:
+    server = NatsServer(tmp_path / "hub")
+    server.start()
+    try:
+        await server.make_buckets()
+        async with sending(server, tmp_path) as one:
+            events = reader(one.fabric)
+            for n in range(60):
+                await one.tell(n)
+                if n % 20 == 10:
+                    server.kill()
+                    await one.tell(1000 + n)
+                    await asyncio.to_thread(server.start)
+
+            async def read_back() -> list[int]:
+                with suppress(HubSilent):
+                    return [each.data["n"] for each in await events.since(0)]
+                return []
+
+            async with asyncio.timeout(30):
+                while len(found := await read_back()) < 63:
+                    await asyncio.sleep(0.05)
+            sent = [each.data["n"] for each in await one.store.since(0)]
+            assert found == sent
+    finally:
+        server.kill()
+
+
+def reader(fabric: Fabric) -> SharedEvents:
     return SharedEvents(fabric, lambda fault: HubSilent(str(fault)))
 
 
