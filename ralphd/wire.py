@@ -93,6 +93,11 @@ def is_name(text: str) -> bool:
     return 0 < len(text) <= MAX_NAME_CHARS and text[0] in _NAME_FIRST and _NAME_REST.issuperset(text)
 
 
+def ralph_path(name: str) -> str:
+    """Return the path of a ralph in the API: of ``NAME`` here, or ``HOST/NAME`` in the fleet."""
+    return f"/fleet/ralphs/{name}" if "/" in name else f"/ralphs/{name}"
+
+
 def status_exit_code(states: "list[str]") -> int:
     """Return the exit code of ``status`` for ralphs in these states: 1 before 75 before 0."""
     if "failed" in states:

@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 from ralphctl.cli import completers
 from ralphctl.cli.overview import OPTIONS, commands_of, sections
 from ralphctl.client import discovery
-from ralphd.errors import UsageError, WithinRun
+from ralphd.errors import BadName, UsageError, WithinRun
 
 if TYPE_CHECKING:
     from ralphctl.client.client import Client, Reply
@@ -128,15 +128,21 @@ def the_client() -> Client:
     return Client(lambda: discovery.candidates(socket, os.environ, here), reports_waits=True, sticks=True)
 
 
-def the_name(client: Client, name: str | None) -> str:
+def the_name(client: Client, name: str | None, *, in_fleet: bool = False) -> str:
     """Return ``name``, checked, or the current directory's ralph. Raise BadName, UnknownRalph."""
-    return client.name_here(discovery.here()) if name is None else discovery.check_name(name)
+    if name is None:
+        return client.name_here(discovery.here())
+    host, is_elsewhere, _ = discovery.check_name(name, in_fleet=True).rpartition("/")
+    if is_elsewhere and not in_fleet:
+        why = "only status, logs, explain, stop, pause and resume reach another machine"
+        raise BadName(f"{name} is a ralph of another machine", why=why, mend=f"type it on {host}")
+    return name
 
 
-def the_ralph(name: str | None) -> tuple[Client, str]:
+def the_ralph(name: str | None, *, in_fleet: bool = False) -> tuple[Client, str]:
     """Return the client, and the name as ``the_name`` does."""
     client = the_client()
-    return client, the_name(client, name)
+    return client, the_name(client, name, in_fleet=in_fleet)
 
 
 def name_and_number(words: Sequence[str], command: str, numbers: str) -> tuple[str | None, str | None]:

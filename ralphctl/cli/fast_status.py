@@ -79,11 +79,13 @@ def _parse(arguments: Sequence[str]) -> StatusQuery | None:
 
 def answer(query: StatusQuery) -> int:
     """Print the status, from the daemon or as last known, and return the exit code."""
-    name = discovery.check_name(query.name) if query.name is not None else None
+    name = discovery.check_name(query.name, in_fleet=True) if query.name is not None else None
     directory, head = discovery.here(), ""
     try:
         reply, mine = _asked(query, name, directory)
     except (DaemonNotRunning, UnknownRalph) as fault:
+        if name and "/" in name:
+            raise  # what is known of another machine is not in files here
         known, head = _last_known(query, name, directory, fault)
         reply, mine = {"version": __version__, "daemon": None, "ralphs": known}, None
         if not known:
@@ -111,7 +113,7 @@ def _asked(query: StatusQuery, name: str | None, directory: str) -> tuple[View, 
     Raise DaemonNotRunning, or UnknownRalph.
     """
     if name:
-        view = json.loads(_request(query, f"/ralphs/{name}", directory))
+        view = json.loads(_request(query, wire.ralph_path(name), directory))
         daemon = json.loads(_request(query, "/status", directory)) if query.as_json else {}
         return {**daemon, "ralphs": [view]}, None
     reply = json.loads(_request(query, "/status", directory))
@@ -174,7 +176,8 @@ def _page(query: StatusQuery, views: Sequence[View], mine: View | None, *, is_of
     from ralphctl.format import checkpoint_text, status_text
 
     view = mine or views[0]
-    directory, reported = str(view.get("directory") or "/"), view.get("checkpoint")
+    is_here = "/" not in view["name"]  # else its directory is on another machine
+    directory, reported = str((is_here and view.get("directory")) or "/"), view.get("checkpoint")
     checkpoint = checkpoint_text.fuller(reported, offline.checkpoint(directory))
     fault = "" if isinstance(reported, dict) else offline.checkpoint_fault(directory)
     step = _offline_step(view) if is_offline else None

@@ -13,9 +13,11 @@ from urllib.parse import quote, urlencode
 from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
 from ralphctl.offline.state import none_works_in
-from ralphd.errors import UnknownRalph
+from ralphd import wire
+from ralphd.errors import HubSilent, UnknownRalph, UsageError
 from ralphd.unix_http import UnixConnection
 
+EVENTS, FLEET_EVENTS = "/events", "/fleet/events"
 # A start waits for its command to be executed, which the daemon bounds at 10 s.
 _CHANGE_LIMIT_S = 60.0
 # A start in a worktree waits for `[ralph] setup`, which has the time limit of the tests.
@@ -69,7 +71,7 @@ class Client:
 
     def ralph(self, name: str) -> Reply:
         """Return one ralph's view."""
-        return self._get(f"/ralphs/{name}")
+        return self._get(wire.ralph_path(name))
 
     def views(self) -> list[dict[str, Any]]:
         """Return the views of all ralphs."""
@@ -99,8 +101,22 @@ class Client:
         """Request ``start, stop, restart, pause, resume, skip-wait, reload, undo`` or ``ack``; or add to
         ``tasks`` or ``notes``.
         """
+        if "/" in name:
+            return self._ask_elsewhere(name, action, words)
         limit_s = _SETUP_LIMIT_S if action == "start" else _CHANGE_LIMIT_S
         return self._call("POST", f"/ralphs/{name}/{action}", words or {}, limit_s=limit_s)
+
+    def _ask_elsewhere(self, target: str, action: str, words: Mapping[str, object] | None) -> Reply:
+        """Request it of a ralph ``HOST/NAME``. Raise HubSilent where the request waits for the machine."""
+        host, _, name = target.partition("/")
+        if words:
+            raise UsageError(
+                f"--{next(iter(words))} does not reach another machine", mend=f"type it on {host}"
+            )
+        reply = self.order(host, action, name).value
+        if not reply["done"]:
+            raise HubSilent(absent_words(target, action), mend="ralphctl fleet status")
+        return Reply(json.dumps(reply["ralph"]).encode())
 
     def remove_task(self, name: str, id: str) -> Reply:
         """Remove an added task of a ralph, or a pending note by its number."""
@@ -124,7 +140,7 @@ class Client:
 
     def explain(self, name: str) -> Reply:
         """Return why the Regent last acted on a ralph."""
-        return self._get(f"/ralphs/{name}/explain")
+        return self._get(f"{wire.ralph_path(name)}/explain")
 
     def iterations(self, name: str, limit: int) -> Reply:
         """Return a ralph's iterations, newest first."""
@@ -209,16 +225,16 @@ class Client:
 
     def log(self, name: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
         """Yield the records of a log."""
-        parts = self._parts(f"/ralphs/{name}/logs?{urlencode({**query, 'format': 'json'})}")
+        parts = self._parts(f"{wire.ralph_path(name)}/logs?{urlencode({**query, 'format': 'json'})}")
         return map(json.loads, lines_of(parts))
 
     def log_text(self, name: str, query: Mapping[str, str]) -> Iterator[bytes]:
         """Yield the bytes of a log as they were printed, in parts of any size."""
-        return self._parts(f"/ralphs/{name}/logs?{urlencode({**query, 'format': 'text'})}")
+        return self._parts(f"{wire.ralph_path(name)}/logs?{urlencode({**query, 'format': 'text'})}")
 
-    def past_events(self, number: int) -> Iterator[dict[str, Any]]:
-        """Yield the last ``number`` events."""
-        return events_of(lines_of(self._parts(f"/events?replay={number}&follow=false")))
+    def past_events(self, number: int, path: str = EVENTS) -> Iterator[dict[str, Any]]:
+        """Yield the last ``number`` events, of this machine or (``FLEET_EVENTS``) of all."""
+        return events_of(lines_of(self._parts(f"{path}?replay={number}&follow=false")))
 
     def _get(self, path: str) -> Reply:
         return self._call("GET", path, None, limit_s=transport.ANSWER_LIMIT_S)
@@ -241,6 +257,12 @@ class Client:
         with transport.exchange(self._connect(_CHANGE_LIMIT_S), "GET", path) as response:
             while part := response.read1(1 << 16):
                 yield part
+
+
+def absent_words(target: str, verb: str) -> str:
+    """Return what becomes of a request to a ralph ``HOST/NAME`` whose machine is absent."""
+    host, _, name = target.partition("/")
+    return f"{host} is absent: {name} gets `{verb}` when it is back, within a day"
 
 
 def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -73,9 +73,10 @@ def change_directory(directory: str) -> None:
         raise DirectoryUnusable(f"-C {directory}: cannot change to it", why=fault.strerror or "") from fault
 
 
-def check_name(name: str) -> str:
-    """Return ``name`` if it is valid as a ralph's name. Raise BadName."""
-    if wire.is_name(name):
+def check_name(name: str, *, in_fleet: bool = False) -> str:
+    """Return ``name`` if it is valid as a ralph's name; ``in_fleet``: or as ``HOST/NAME``. Raise BadName."""
+    host, slash, last = name.rpartition("/")
+    if wire.is_name(last) and (not slash or (in_fleet and wire.is_name(host))):
         return name
     why = f"allowed: a-z 0-9 . _ -, a letter or digit first, at most {wire.MAX_NAME_CHARS} characters"
     raise BadName(f"{name!r} is not the name of a ralph", why=why, mend="ralphctl status --all")

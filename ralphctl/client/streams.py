@@ -14,10 +14,10 @@ from typing import Any, TypeAlias
 import httpx
 
 from ralphctl.client import transport
-from ralphctl.client.client import Client, batches_of, events_of
+from ralphctl.client.client import EVENTS, Client, batches_of, events_of
 from ralphctl.format.output import message
 from ralphd import wire
-from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown
+from ralphd.errors import DaemonBusy, DaemonNotRunning, HubSilent, RalphdError, ShuttingDown
 from ralphd.unix_http import short_address
 
 _PAUSE_S = 0.2
@@ -75,7 +75,7 @@ def log_batches(
         words = {**query, "follow": "true", "format": "json"}
         if cursor is not None:
             words = {key: word for key, word in words.items() if key not in _BEGINNING} | {"cursor": cursor}
-        return f"/ralphs/{name}/logs", words, {}, None
+        return f"{wire.ralph_path(name)}/logs", words, {}, None
 
     def is_over() -> bool:
         return "ends" in query and client.ralph(name).value["state"] in wire.SETTLED_STATES
@@ -88,13 +88,16 @@ def log_batches(
 
 
 def events(
-    client: Client, after: int, *, on_away: Callable[[], None] = _report_away
+    client: Client, after: int, *, path: str = EVENTS, on_away: Callable[[], None] = _report_away
 ) -> Iterator[dict[str, Any]]:
-    """Yield events after the one with the id ``after`` without end; ``on_away`` as in ``log``."""
+    """Yield events after the one with the id ``after`` without end; ``on_away`` as in ``log``.
+
+    The ids of ``FLEET_EVENTS`` begin again in a hub that lost its store.
+    """
     last = after
 
     def request() -> StreamRequest:
-        return "/events", {}, {"Last-Event-ID": str(last)}, _SILENCE_LIMIT_S
+        return path, {}, {"Last-Event-ID": str(last)}, _SILENCE_LIMIT_S
 
     for event in events_of(itertools.chain.from_iterable(_following(client, request, on_away))):
         last = event["id"]
@@ -115,8 +118,10 @@ def _following(
                 yield lines
             if is_over():
                 return
-        except (DaemonBusy, DaemonNotRunning, ShuttingDown, httpx.TransportError):
-            if not away:
+        except (DaemonBusy, DaemonNotRunning, HubSilent, ShuttingDown, httpx.TransportError) as fault:
+            if not away and isinstance(fault, HubSilent):
+                message(f"{fault.what}; this continues when it is back (Ctrl-C to leave)")
+            elif not away:
                 on_away()
             away = True
         time.sleep(_PAUSE_S)

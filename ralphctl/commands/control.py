@@ -74,15 +74,17 @@ class _Ralphs:
     """
 
     def __init__(
-        self, names: Sequence[str], every: bool, applies: Callable[[waiting.View], bool] = _is_active
-    ) -> None:
+        self, names: Sequence[str], every: bool, applies: Callable[[waiting.View], bool] = _is_active,
+        *, in_fleet: bool = False,
+    ) -> None:  # fmt: skip
         if every and names:
             raise UsageError("names and --all are both given", mend="one of them")
         self.client, self.code = click_ext.the_client(), wire.EXIT_OK
         if every:
             self.names = [view["name"] for view in self.client.views() if applies(view)]
         else:
-            self.names = [click_ext.the_name(self.client, name) for name in dict.fromkeys(names or (None,))]
+            given = dict.fromkeys(names or (None,))
+            self.names = [click_ext.the_name(self.client, name, in_fleet=in_fleet) for name in given]
         self.are_several = every or len(self.names) > 1
         if not self.names:
             message("no ralph to which this applies: ralphctl status --all")
@@ -151,9 +153,10 @@ def stop(names: tuple[str, ...], every: bool, at_once: bool, **wait: Any) -> int
     """Stop each NAME and every process it started, and wait for the end.
 
     The built-in loop, and a loop that reports, finishes its iteration first. Any other command receives
-    SIGTERM, and is killed with all its processes when its grace period is over.
+    SIGTERM, and is killed with all its processes when its grace period is over. HOST/NAME is a ralph on
+    another machine of the fleet; pause and resume take it too.
     """
-    return _ask_and_wait(_Ralphs(names, every), "stop", at_once=at_once, **wait)
+    return _ask_and_wait(_Ralphs(names, every, in_fleet=True), "stop", at_once=at_once, **wait)
 
 
 @ralphs_command
@@ -171,13 +174,13 @@ def pause(names: tuple[str, ...], every: bool, **wait: Any) -> int:
     The built-in loop, and a loop that reports, finishes its iteration first; the built-in one saves a
     checkpoint and resumes from it. To stop without waiting for the iteration: ralphctl stop --now.
     """
-    return _ask_and_wait(_Ralphs(names, every), "pause", **wait)
+    return _ask_and_wait(_Ralphs(names, every, in_fleet=True), "pause", **wait)
 
 
 @ralphs_command
 def resume(names: tuple[str, ...], every: bool) -> int:
     """Resume each paused NAME; the built-in loop continues from its checkpoint."""
-    ralphs = _Ralphs(names, every, applies=lambda view: view["state"] == "paused")
+    ralphs = _Ralphs(names, every, applies=lambda view: view["state"] == "paused", in_fleet=True)
     for name in ralphs.names:
         with ralphs.one():
             ralphs.tell(ralphs.client.ask(name, "resume"))

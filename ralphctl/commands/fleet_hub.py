@@ -75,14 +75,26 @@ def hub() -> None:
 
 @click.command(cls=CommonCommand)
 @click.option("--address", "addresses", multiple=True, metavar="URL", help="Reach the hub here. Repeatable.")
-@click.option("--controls", is_flag=True, help="The machine may stop, pause and drain others.")
+@click.option(
+    "--role", type=click.Choice(["watch", "run", "own"]), help="What people there may do to others."
+)
+@click.option("--controls", is_flag=True, help="The same as --role own.")
 @click.option("--yes", is_flag=True, help="Let the machine join without a question.")
-def token(addresses: tuple[str, ...], controls: bool, yes: bool) -> int:
+def token(addresses: tuple[str, ...], role: str | None, controls: bool, yes: bool) -> int:
     """Print a token for one machine, and wait until that machine has joined; 15 minutes at most.
 
     It works once. Before a machine joins you see its name, its address and its key.
+
+    \b
+      without a role   people there see machines and items, and submit work
+      --role watch     they also read logs and events of other machines
+      --role run       they also stop, pause and resume ralphs of other machines
+      --role own       they also drain other machines
     """
     refuse_within_run()
+    if controls and role not in (None, "own"):
+        raise click.UsageError(f"--controls is --role own, and --role {role} is given.")
+    role = "own" if controls else role or ""
 
     def decide(name: str, address: str, version: str, key: str) -> bool:
         message(f"{clean(name)} ({clean(address)}, ralphd {clean(version)}) wants to join")
@@ -93,7 +105,7 @@ def token(addresses: tuple[str, ...], controls: bool, yes: bool) -> int:
         click.echo(text)
         message("  next: ralphctl fleet join TOKEN    (on that machine, within 15 minutes)")
 
-    joined = setup.invite(os.environ, controls=controls, addresses=addresses, show=show, decide=decide)
+    joined = setup.invite(os.environ, role=role, addresses=addresses, show=show, decide=decide)
     for name in joined:
         message(f"{clean(name)} has joined")
     if not joined:

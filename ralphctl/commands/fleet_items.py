@@ -7,13 +7,22 @@ from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client, value_for_text
+from ralphctl.cli.click_ext import (
+    CommonCommand,
+    end_if_json,
+    printed_as_json,
+    the_client,
+    time_option,
+    value_for_text,
+)
 from ralphctl.format.humanize import ago, clock, count, minute, moment
 from ralphctl.format.output import PLAIN_COLUMNS, clean, columns, fitted, has_colour, note, wrapped_table
 from ralphd import wire
+from ralphd.errors import UsageError, WrongState
 
 View = Mapping[str, Any]
 _HOSTS = ("HOST", "STATE", "ITEMS", "LABELS", "AGENTS", "SEEN")
+_LIMITS = ("ACCOUNT", "STATE", "UNTIL", "SEEN BY")
 _ITEMS = ("ITEM", "STATE", "HOST", "REPOSITORY", "NEXT")
 _ENDED = ("done", "failed")
 _MOST_ENDED = 5
@@ -42,9 +51,7 @@ def status() -> int:
     if len(ended) > _MOST_ENDED:
         click.echo(f"and {count(len(ended) - _MOST_ENDED, 'ended item')} more: ralphctl fleet items")
     for each in fleet["limits"]:
-        ends = moment(each["until"])
-        until = f" until {minute(ends, now)}" if ends else ""
-        click.echo(f"{clean(each['agent'])} {clean(each['account'])}: {clean(each['state'])}{until}")
+        click.echo(" ".join(_limit(each, now)[:3]))
     return wire.EXIT_FAILED if held else wire.EXIT_OK
 
 
@@ -109,6 +116,75 @@ def submit(repository: str, copies: int, **given: Any) -> None:
             _print_explained(reply.value)
 
 
+@click.command(cls=CommonCommand)
+@click.argument("target", metavar="ITEM|HOST/NAME")
+@click.option("-f", "--follow", is_flag=True, help="Print new lines until the ralph has ended.")
+@click.option("-n", "--tail", metavar="N", help="The last N lines (100), or all.")
+def logs(target: str, **options: Any) -> None:
+    """Show the output of a ralph on another machine, or of the ralph of ITEM wherever it is.
+
+    The same as `ralphctl logs HOST/NAME`, which has more options. The machine must allow it with
+    `fleet.share_logs`; the log stays there, and goes with its ralph when an item is done.
+    """
+    from ralphctl.commands.logs import logs as show
+
+    if "/" not in target:
+        item = the_client().explain_item(target).value["item"]
+        host = item["holder"] or (item["last"] or {}).get("host")
+        if host is None:
+            what = f"{target} is {item['state']}: no machine has worked on it"
+            raise WrongState(what, mend=f"ralphctl fleet explain {target}")
+        target = f"{host}/{target}"
+    click.get_current_context().invoke(show, names=(target,), **options)
+
+
+@click.command(cls=CommonCommand)
+@click.argument("target", metavar="[HOST[/NAME]]", required=False)
+@click.option("-f", "--follow", is_flag=True, help="Wait for new events, across restarts of the hub.")
+@click.option("-n", "--tail", type=click.IntRange(0, 10_000), metavar="N",
+              help="Show the last N events (20; all with --since; 0 with -f).")  # fmt: skip
+@time_option("--since", "Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
+@click.option("--type", "kind", metavar="TYPE", help="Show only TYPE: ralph.paused, 'item.*'.")
+def events(target: str | None, **options: Any) -> None:
+    """List events of all machines, or of one, or of one ralph; one per line.
+
+    The hub keeps them for 30 days. What happened on a machine while it was cut off is listed when it is
+    back, after what the others did before that.
+    """
+    from ralphctl.client.client import FLEET_EVENTS
+    from ralphctl.commands.history import show_events
+
+    show_events(target, path=FLEET_EVENTS, **options)
+
+
+@click.command(cls=CommonCommand)
+def quota() -> None:
+    """List the accounts whose limit is reached, as the machines of the fleet know it."""
+    fleet = the_client().fleet().value
+    end_if_json({"limits": fleet["limits"]})
+    if not fleet["limits"]:
+        click.echo("no account is limited")
+        return
+    _print([_LIMITS, *(_limit(each, time.time()) for each in fleet["limits"])])
+
+
+@click.command(cls=CommonCommand)
+@click.argument("item")
+@click.option("--now", "at_once", is_flag=True, help="You know that the machine which has it is gone.")
+def takeover(item: str, *, at_once: bool) -> None:
+    """Take ITEM here from a machine that is gone, without waiting until it has been silent for long enough.
+
+    Refused if that machine answers. What it pushed is continued; what it did not push is lost, or saved under
+    refs/ralph/stale when it comes back.
+    """
+    if not at_once:
+        why = "another machine takes it over without you once its machine is silent for long enough"
+        raise UsageError(
+            "say that the other machine is gone: --now", why=why, mend=f"ralphctl fleet explain {item}"
+        )
+    _print_explained(value_for_text(the_client().act_on_item(item, "takeover")))
+
+
 def _verb(name: str, purpose: str) -> click.Command:
     @click.argument("item")
     def act(item: str) -> None:
@@ -164,6 +240,13 @@ drain = _drain("drain", "Have HOST (this machine unless given) push, give back i
 undrain = _drain("undrain", "Have HOST (this machine unless given) take items again.")
 
 
+def _limit(limit: View, now: float) -> Sequence[str]:
+    ends = moment(limit["until"])
+    account = clean(limit["agent"]) + (f"@{clean(limit['account'])}" if limit["account"] else "")
+    until = f"until {minute(ends, now)}" if ends else "until it answers again"
+    return (account, clean(limit["state"]), until, clean(limit["by"] or "-"))
+
+
 def _host(host: View, now: float, *, own: str) -> Sequence[str]:
     agents = sorted(
         {each["agent"] + (f"@{each['account']}" if each["account"] else "") for each in host["logins"]}
@@ -185,10 +268,11 @@ def _item(item: View) -> Sequence[str]:
 
 
 def _next(item: View) -> str:
-    """Return what comes next; else how it ended, or whose work it continues."""
+    """Return why it needs a person, and what comes next; else how it ended, or whose work it continues."""
     last = item["last"] or {}
     if item["next"]:
-        return str(item["next"])
+        why = item["why"] if item["state"] in ("held", "failed") else ""
+        return "; ".join(filter(None, (why, item["next"])))
     if item["state"] in _ENDED:
         return f"{item['branch']} is at {last['commit']}" if last.get("commit") else str(item["why"])
     return f"continues the work of {last['host']}: {last['why']}" if last else ""

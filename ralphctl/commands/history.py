@@ -13,7 +13,7 @@ import click
 
 from ralphctl.cli import suggest
 from ralphctl.cli.click_ext import end_if_json, ralph_command, the_client, the_ralph, time_option, wants_json
-from ralphctl.client.client import Client
+from ralphctl.client.client import EVENTS, FLEET_EVENTS, Client
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
 from ralphctl.format.event_text import event_words
@@ -43,34 +43,43 @@ def events(name: str | None, follow: bool, tail: int | None, since: float | None
     if kind is not None and not any(fnmatchcase(each, kind) for each in EVENT_TYPES):
         near = f"did you mean {suggest.event_type_for(kind, EVENT_TYPES)}?"
         raise UsageError(f"no event has the type {kind!r}, {near}", mend="ralphctl events --type 'commit.*'")
+    show_events(name, follow=follow, tail=tail, since=since, kind=kind)
+
+
+def show_events(
+    name: str | None, *, follow: bool, tail: int | None, since: float | None, kind: str | None,
+    path: str = EVENTS,
+) -> None:  # fmt: skip
+    """Print events of a ralph or of all. Of a fleet (``path``) ``name`` is a machine, or ``HOST/NAME``."""
     client = the_client()
 
     def is_asked(event: dict[str, Any]) -> bool:
-        fits = name in (None, event["ralph"]) and (kind is None or fnmatchcase(event["type"], kind))
+        names = (None, event.get("host"), _who(event)) if path == FLEET_EVENTS else (None, event["ralph"])
+        fits = name in names and (kind is None or fnmatchcase(event["type"], kind))
         return fits and (since is None or (moment(event["at"]) or 0.0) >= since)
 
     tail = (0 if follow else 20 if since is None else _MOST) if tail is None else tail
     # The daemon keeps one history for all ralphs, so the last N of one are picked from many.
     is_filtered = (name, kind, since) != (None, None, None)
-    past = _past(client, name, _MOST if is_filtered else max(1, tail), follow=follow)
+    past = _past(client, name, _MOST if is_filtered else max(1, tail), path, follow=follow)
     shown = [event for event in past if is_asked(event)][-tail:] if tail else []
     width = max([_NAME_WIDTH, *(len(_who(event)) for event in shown)])
     coming: Iterator[dict[str, Any]] = iter(())
     if follow:
         from ralphctl.client import streams
 
-        coming = streams.events(client, past[-1]["id"] if past else 0)
+        coming = streams.events(client, past[-1]["id"] if past else 0, path=path)
     for event in itertools.chain(shown, filter(is_asked, coming)):
         print(json.dumps(event) if wants_json() else _line(event, width), flush=True)
 
 
-def _past(client: Client, name: str | None, number: int, *, follow: bool) -> list[dict[str, Any]]:
+def _past(client: Client, name: str | None, number: int, path: str, *, follow: bool) -> list[dict[str, Any]]:
     try:
-        return list(client.past_events(number))
+        return list(client.past_events(number, path))
     except DaemonNotRunning:
         from ralphctl.offline import log as offline_log
 
-        kept = None if follow else offline_log.events(here(), name, number)
+        kept = None if follow or path != EVENTS else offline_log.events(here(), name, number)
         if kept is None:
             raise
         message("no daemon is running; events kept on disk:")
@@ -80,12 +89,16 @@ def _past(client: Client, name: str | None, number: int, *, follow: bool) -> lis
 def _line(event: dict[str, Any], width: int) -> str:
     at = moment(event["at"])
     when = "?" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"
-    text = clean(event_words(event["type"], event["data"]))
+    try:
+        text = clean(event_words(event["type"], event["data"]))
+    except (AttributeError, KeyError, TypeError, ValueError):  # another machine can say anything
+        text = ""
     return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {text}".rstrip()
 
 
 def _who(event: dict[str, Any]) -> str:
-    return event["ralph"] or "ralphd"
+    who = event["ralph"] or "ralphd"
+    return f"{clean(event['host'])}/{who}" if "host" in event else str(who)
 
 
 @ralph_command()
@@ -97,15 +110,22 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
 
     For a run or an attempt that hung, also the processes and the last lines that were saved before the kill.
     Every hang stays readable: --list names them, --run and --attempt show one. None of these needs a daemon.
+    HOST/NAME is a ralph on another machine of the fleet.
     """
     now = time.time()
+    if name is not None and "/" in name and (run or attempt or lists):
+        raise UsageError(
+            "--list, --run and --attempt read files of this machine", mend=f"ralphctl explain {name}"
+        )
     if sum((run is not None, attempt is not None, lists)) > 1:
         raise UsageError("--list, --run and --attempt exclude one another", mend="ralphctl explain --list")
     try:
-        client, name = the_ralph(name)
+        client, name = the_ralph(name, in_fleet=True)
         reply = client.explain(name)
         view = client.ralph(name).value if reply.value.get("run_id") else {}
     except (DaemonNotRunning, UnknownRalph):
+        if name is not None and "/" in name:
+            raise
         known, kept = _kept(name)
         if known is None or not (kept or lists or run or attempt):
             raise
@@ -135,5 +155,5 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
 def _kept(name: str | None) -> tuple[str | None, list[dict[str, Any]]]:
     from ralphctl.offline import log as offline_log
 
-    known = offline_log.find(here(), name)
+    known = None if name is not None and "/" in name else offline_log.find(here(), name)
     return (None, []) if known is None else (known[0], offline_log.explanations(known[1]))

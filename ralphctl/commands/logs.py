@@ -54,7 +54,7 @@ def logs(
     """Show the output of NAME over all its runs, with the supervisor's own messages.
 
     JSON events of claude, codex, gemini and opencode are shown as text. With several names each line begins
-    with the ralph's name.
+    with the ralph's name. HOST/NAME is a ralph on another machine of the fleet.
 
     \b
       ralphctl logs -f                       follow this directory's ralph
@@ -73,7 +73,7 @@ def logs(
     put = partial(_put, safe=sys.stdout.isatty() and not raw, timestamps=timestamps)
     try:
         transport.connect(client.paths).close()
-        known = [the_name(client, name) for name in dict.fromkeys(names or (None,))]
+        known = [the_name(client, name, in_fleet=True) for name in dict.fromkeys(names or (None,))]
         for name in known if follow or left_by_build(here()) is not None else ():
             client.ralph(name)  # an unknown ralph is an error at once, not a wait
     except (DaemonNotRunning, UnknownRalph) as fault:  # a build's log stays in its directory
@@ -101,6 +101,8 @@ def _kept(
 ) -> Iterator[dict[str, Any]] | None:
     from ralphctl.offline import log as offline_log
 
+    if "/" in "".join(names):
+        return None
     if (past := offline_log.records(here(), next(iter(names), None), words)) is not None:
         away = "ralphd is not running" if isinstance(fault, DaemonNotRunning) else "no ralph works here"
         message(f"{away}; this is the log on disk:")

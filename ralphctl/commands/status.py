@@ -35,7 +35,7 @@ _WRAP, _DO_NOT_WRAP = "\x1b[?7h", "\x1b[?7l"
 def status(
     name: str | None, *, night: bool, since: float | None, watch: bool, every: bool, **options: Any
 ) -> int:
-    """Show NAME, or the ralph of this directory, or all of them.
+    """Show NAME, or HOST/NAME of the fleet, or the ralph of this directory, or all of them.
 
     The states are working, testing, limited (by the agent's vendor), waiting, paused, failed, stopped, done.
     The exit code is 1 if a ralph has failed, else 75 if one is paused, else 0. Without a daemon, the last

@@ -116,9 +116,17 @@ def started_words(view: View, *, before: Sequence[int] = ()) -> str:
     return f"{verb}{_pid(view)} in {directory_name(view)}" if verb else ""
 
 
+_REACH = ("explain", "pause", "resume", "stop")
+"""The commands that reach a ralph of another machine."""
+
+
 def next_steps(view: View) -> list[tuple[str, str]]:
     """Return what the user may want to do now, best first: the effect, and the command for it."""
     steps, do = _steps(view), needed(view)
+    host, is_elsewhere, _ = str(view.get("name", "")).rpartition("/")
+    if is_elsewhere:
+        reach = [each for each in steps if each[1].split()[1] in _REACH and "--now" not in each[1]]
+        return [(f"on {host}", do)] if do else reach or [("see its output", f"ralphctl logs {view['name']}")]
     if not do:
         return steps
     does = next((does for does, how in steps if how == do), "what it needs")

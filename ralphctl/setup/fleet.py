@@ -59,7 +59,7 @@ def hub_command(environ: Mapping[str, str]) -> list[str]:
 
 
 def invite(
-    environ: Mapping[str, str], *, controls: bool, addresses: tuple[str, ...],
+    environ: Mapping[str, str], *, role: str, addresses: tuple[str, ...],
     show: Callable[[str], None], decide: Callable[[str, str, str, str], bool],
 ) -> list[str]:  # fmt: skip
     """Make a token, show it, and answer the machine that joins with it. Raises RalphdError.
@@ -73,7 +73,7 @@ def invite(
         return decide(asked.name, asked.address, asked.version, asked.key)
 
     async def answer() -> list[str]:
-        text = await joining.make_token(directory, now=time.time(), addresses=addresses, controls=controls)
+        text = await joining.make_token(directory, now=time.time(), addresses=addresses, role=role)
         show(text)
         return [*await joining.answer_joins(directory, is_welcome, clock=time.time)]
 

@@ -24,7 +24,7 @@ SPECS: Mapping[str, type[Any]] = {
     **SECTIONS, AGENT: specs.AgentSpec, ACCOUNT: specs.AccountSpec, WEBHOOKS: specs.WebhookSpec,
 }  # fmt: skip
 
-NOT_BUILT: frozenset[str] = frozenset({"fleet.share_events"})
+NOT_BUILT: frozenset[str] = frozenset()
 """Keys that are understood and that this version does not act on; `start` warns when one is set."""
 
 USER_FILE_ONLY = frozenset(

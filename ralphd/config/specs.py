@@ -324,6 +324,8 @@ class FleetSpec:
     """Patterns of repositories that it takes items of, such as 'github.com/team/*'. Empty: none."""
     remote_control: bool = True
     """Whether people may stop, pause and resume its ralphs from other machines."""
+    share_logs: bool = True
+    """Whether people may read the logs of its ralphs from other machines."""
     share_events: bool = True
     """Send its events to the hub."""
     lease_seconds: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = 60

@@ -30,6 +30,7 @@ _SETTINGS: Final = (
     "max_msg_size",
     "num_replicas",
     "subjects",
+    "allow_direct",
 )
 
 
@@ -45,7 +46,8 @@ async def make_buckets(
     streams = [_stream(stream_of(each), f"$KV.{each}.>", replicas, **_bucket(each)) for each in Bucket]
     age_s = event_days * DAY_S
     limits = {"max_bytes": event_bytes, "max_age": age_s, "duplicate_window": min(DUPLICATES_S, age_s)}
-    streams.append(_stream(EVENTS, "ralph.ev.>", replicas, **limits))
+    # Read in pages by number, without a consumer; a replica that is behind only shows the last ones later.
+    streams.append(_stream(EVENTS, "ralph.ev.>", replicas, allow_direct=True, **limits))
     for config in streams:
         assert config.name is not None
         try:

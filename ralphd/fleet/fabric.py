@@ -40,6 +40,15 @@ class Entry:
     stored_at: Moment = field(default=0.0, compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class EventEntry:
+    """An event of a host, and its number in the stream of all hosts. ``body`` is {} where it is no object."""
+
+    number: int
+    host: str
+    body: JsonObject
+
+
 class WrongRevision(Exception):
     """Somebody else changed the key first; nothing was changed."""
 
@@ -101,6 +110,12 @@ class Fabric(Protocol):
         """Append events (id, subject below this host, body), in order; return when all are stored.
 
         An id that the stream has already from this host is stored once. The limit of time is for each event.
+        """
+
+    async def read_events(self, first: int, most: int) -> tuple[list[EventEntry], int]:
+        """Return at most ``most`` events from number ``first`` on, oldest first, and how many come after.
+
+        Fewer are no sign of the end: an answer has a bound in bytes as well.
         """
 
     async def serve(self, answer: Serve) -> None:

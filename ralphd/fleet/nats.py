@@ -34,12 +34,14 @@ from ralphd.fleet.entries import (
     escaped_key,
     escaped_token,
     from_bytes,
+    unescaped_key,
 )
 from ralphd.fleet.fabric import (
     MOST_BODY_BYTES,
     REQUEST_S,
     Bucket,
     Entry,
+    EventEntry,
     HubUnreachable,
     JsonObject,
     NoSuchHost,
@@ -354,6 +356,32 @@ class NatsFabric:
                 headers = {"Nats-Msg-Id": f"{host}:{escaped_key(id)}"}
                 await js.publish(to, data, stream=EVENTS, headers=headers)
 
+    async def read_events(self, first: int, most: int) -> tuple[list[EventEntry], int]:
+        to, found, left = f"$JS.API.DIRECT.GET.{EVENTS}", list[EventEntry](), 0
+        asked = {
+            "seq": max(first, 1),
+            "next_by_subj": "ralph.ev.>",
+            "batch": most,
+            "max_bytes": MOST_BODY_BYTES,
+        }
+        async with self._call(to) as (client, _):
+            inbox = client.new_inbox()
+            answers = await client.subscribe(inbox, pending_bytes_limit=4 * MOST_BODY_BYTES)
+            try:
+                await client.publish(to, as_bytes(asked), reply=inbox)
+                # A host can store headers of its own; the server's come after them.
+                while "Nats-Sequence" in (
+                    headers := (message := await answers.next_msg(REQUEST_S)).headers or {}
+                ):
+                    host = headers["Nats-Subject"].split(".")[2]
+                    number, left = int(headers["Nats-Sequence"]), int(headers["Nats-Num-Pending"])
+                    found.append(EventEntry(number, unescaped_key(host), from_bytes(message.data)))
+            finally:
+                await answers.unsubscribe()
+        if (status := headers.get("Status", "")) not in ("204", "404"):
+            raise HubUnreachable(f"{to}: {status} {headers.get('Description', '')}".rstrip())
+        return found, left
+
     # Requests between hosts.
 
     async def serve(self, answer: Serve) -> None:
@@ -380,13 +408,15 @@ class NatsFabric:
 
     async def _reply(self, message: Msg) -> None:
         assert self._answer is not None
-        request = from_bytes(message.data, MOST_BODY_BYTES)
-        route, body = request.get("route"), request.get("body")
+        # The hub checks the subject, so the subject is the request: a body can claim anything, and a consumer
+        # can deliver any value to where we listen.
+        _, is_request, route = message.subject.partition(f"ralph.ctl.{escaped_token(self._settings.host)}.")
+        body = from_bytes(message.data, MOST_BODY_BYTES).get("body")
         data = b""
         try:
-            if isinstance(route, str) and isinstance(body, dict):
+            if is_request and isinstance(body, dict):
                 async with asyncio.timeout(REQUEST_S):
-                    data = as_bytes(await self._answer(route, body), MOST_BODY_BYTES)
+                    data = as_bytes(await self._answer(unescaped_key(route), body), MOST_BODY_BYTES)
         except Exception:
             logger.exception("hub: a request of another host failed")
         await self._send(message, data, failed=not data)
@@ -402,7 +432,7 @@ class NatsFabric:
         self, host: str, route: str, body: JsonObject, *, limit_s: float = REQUEST_S
     ) -> JsonObject:
         to = f"ralph.ctl.{escaped_token(host)}.{escaped_token(route)}"
-        data = as_bytes({"route": route, "body": body}, MOST_BODY_BYTES)
+        data = as_bytes({"body": body}, MOST_BODY_BYTES)
         async with self._call(to, limit_s) as (client, _):
             try:
                 reply = await client.request(to, data, timeout=limit_s)

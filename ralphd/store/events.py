@@ -299,6 +299,11 @@ class EventStore:
         """Return the id of the last event; every later one is larger."""
         return await self._do(lambda: self._last_event)
 
+    async def before(self, count: int) -> int:
+        """Return the id after which the last ``count`` events come."""
+        last = await self.last(count)
+        return last[0].id - 1 if last else await self.latest_id()
+
     async def due(self, now: Moment, limit: int = 100) -> list[Delivery]:
         """Return the deliveries to be made now: of each destination and ralph only the oldest."""
         return await self._do(lambda: self._outbox.due(now, limit))

@@ -18,6 +18,7 @@ from ralphd.fleet.fabric import (
     REQUEST_S,
     Bucket,
     Entry,
+    EventEntry,
     HubUnreachable,
     JsonObject,
     NoSuchHost,
@@ -216,6 +217,13 @@ class MemoryFabric:
                 self._hub.event_ids.add(own_id)
                 self._hub.events.append((f"{self.host}.{subject}", from_bytes(data)))
             self._answered()
+
+    async def read_events(self, first: int, most: int) -> tuple[list[EventEntry], int]:
+        await self._reach()
+        begin = max(first, 1) - 1
+        stored = enumerate(self._hub.events[begin : begin + most], begin + 1)
+        found = [EventEntry(number, subject.partition(".")[0], body) for number, (subject, body) in stored]
+        return found, max(len(self._hub.events) - begin - len(found), 0)
 
     async def serve(self, answer: Serve) -> None:
         self.answer = answer

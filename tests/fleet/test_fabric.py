@@ -127,6 +127,21 @@ async def test_an_impossible_value_is_refused(hosts: Hosts, value: dict[str, Any
         await host.put(Bucket.HOSTS, "h1", value)
 
 
+async def test_events_are_read_in_pages(hosts: Hosts) -> None:
+    one, two = await hosts.host("h1"), await hosts.host("h2")
+    assert await one.read_events(1, 10) == ([], 0)
+    for n in range(6):
+        await (one if n % 2 else two).publish_events([(str(n), "web.ralph.done", {"n": n})])
+
+    first, left = await one.read_events(1, 4)
+
+    assert ([each.number for each in first], left) == ([1, 2, 3, 4], 2)
+    assert [each.host for each in first] == ["h2", "h1", "h2", "h1"]
+    rest, left = await two.read_events(5, 10)
+    assert ([each.body["n"] for each in rest], left) == ([4, 5], 0)
+    assert await one.read_events(7, 10) == ([], 0)
+
+
 async def test_a_watch_gives_all_then_changes(hosts: Hosts) -> None:
     one, two = await hosts.host("h1"), await hosts.host("h2")
     await one.put(Bucket.HOSTS, "h1", {"at": 1})

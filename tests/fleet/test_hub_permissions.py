@@ -148,7 +148,7 @@ CHECKS: dict[str, Check] = {
     "may watch all buckets": has_watched,
     "may not put another's presence": lambda host, _: host.refused("$KV.hosts.h2", {}),
     "may not publish another's events": lambda host, _: host.refused("ralph.ev.h2.r.started", {}),
-    "may not control another": lambda host, _: host.refused("ralph.ctl.h2.stop.r", {}),
+    "may not control another": lambda host, _: host.refused("ralph.ctl.h2.stop", {}),
     "may not want of another": lambda host, _: host.refused("$KV.wants.h2.r", {}),
     "may not answer for another": lambda host, _: host.deaf("ralph.ctl.h2.>"),
     "may not read another's inbox": lambda host, _: host.deaf("_INBOX_h2.>"),
@@ -161,6 +161,8 @@ CHECKS: dict[str, Check] = {
     "may not make a stream": lambda host, _: host.refused("$JS.API.STREAM.CREATE.MINE", {}),
     "may not consume EV": lambda host, _: host.refused("$JS.API.CONSUMER.CREATE.EV", READ_EV),
     "may not get from EV": lambda host, _: host.refused("$JS.API.STREAM.MSG.GET.EV", {"seq": 1}),
+    "may not read pages of EV": lambda host, _: host.refused("$JS.API.DIRECT.GET.EV", {"seq": 1}),
+    "may not read logs of another": lambda host, _: host.refused("ralph.ctl.h2.log", {}),
     "may not subscribe to events": lambda host, _: host.deaf("ralph.ev.>"),
     "may not subscribe to all": lambda host, _: host.deaf(">"),
 }
@@ -188,16 +190,30 @@ async def test_a_host_asks_for_status_before_takeover(host: Actor, running: Runn
         assert await host.asks("ralph.ctl.h3.status") == {"ok": 1}
 
 
-async def test_a_host_that_controls_may_control(running: RunningHub) -> None:
-    seed = await running.add("boss", controls=True)
-    faults: list[str] = []
-    async with running.user(seed, "boss", faults) as client:
-        boss = Actor(client, faults)
+_MAY_READ = ("ralph.ctl.h2.ralph", "ralph.ctl.h2.log", "ralph.ctl.h2.explain", "$JS.API.DIRECT.GET.EV")
 
-        assert await boss.may_publish("$KV.wants.h2.r", {})
-        await boss.asks("ralph.ctl.h2.stop.r", {})
-        assert await boss.refused("$KV.hosts.h2", {})
-        assert not [each for each in faults if "ralph.ctl" in each]
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        ("watch", _MAY_READ, ("ralph.ctl.h2.stop", "ralph.ctl.h2.drain", "$KV.wants.h2.r")),
+        ("run", (*_MAY_READ, "ralph.ctl.h2.stop", "$KV.wants.h2.r"), ("ralph.ctl.h2.drain",)),
+        ("own", (*_MAY_READ, "ralph.ctl.h2.resume", "ralph.ctl.h2.drain"), ("ralph.ctl.h2.other",)),
+        ("boss", (), ("ralph.ctl.h2.ralph",)),
+    ],
+)
+async def test_a_role_permits_what_it_names(
+    running: RunningHub, role: str, may: tuple[str, ...], may_not: tuple[str, ...]
+) -> None:
+    seed = await running.add(role, role=role)
+    faults: list[str] = []
+    async with running.user(seed, role, faults) as client:
+        actor = Actor(client, faults)
+        for subject in may:
+            await client.publish(subject, b"{}")
+        for subject in (*may_not, "$KV.hosts.h2"):
+            assert await actor.refused(subject, {})
+        assert not [each for each in faults for subject in may if f'"{subject}"'.lower() in each]
 
 
 async def test_a_value_delivered_as_control_is_recognized(host: Actor, running: RunningHub) -> None:

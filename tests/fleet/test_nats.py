@@ -357,7 +357,7 @@ async def test_a_flood_of_requests_is_bounded(server: NatsServer, real_hosts: Ho
     assert sum(isinstance(each, HubUnreachable) for each in answers) == 40
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b'{"route":1,"body":{}}', b'{"route":"x"}'])
+@pytest.mark.parametrize("data", [b"", b"\xff", b"[]", b'{"body":1}', b'{"route":"x"}'])
 async def test_a_broken_request_fails_alone(server: NatsServer, real_hosts: Hosts, data: bytes) -> None:
     one, two = await real_hosts.host("h1"), await real_hosts.host("h2")
 
@@ -371,6 +371,24 @@ async def test_a_broken_request_fails_alone(server: NatsServer, real_hosts: Host
     await client.publish("ralph.ctl.h2.status", data)
     await client.close()
     assert await one.request("h2", "status", {}) == {"route": "status"}
+
+
+async def test_a_body_cannot_claim_another_request(server: NatsServer, real_hosts: Hosts) -> None:
+    """The hub lets every host ask for the status of others, and only some for more."""
+    two, asked = await real_hosts.host("h2"), list[str]()
+
+    async def answer(route: str, body: JsonObject) -> JsonObject:
+        asked.append(route)
+        return {}
+
+    await two.serve(answer)
+    forged, client = b'{"route":"stop","body":{"name":"web"}}', await nats.connect(server.url)
+    try:
+        await client.request("ralph.ctl.h2.status", forged, timeout=LIMIT_S)
+        await client.request("ralph.ctl.h2.drain", b'{"body":{}}', timeout=LIMIT_S)
+    finally:
+        await client.close()
+    assert asked == ["status", "drain"]
 
 
 async def test_a_server_continues_after_a_restart(server: NatsServer, real_hosts: Hosts) -> None:

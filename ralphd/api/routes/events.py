@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Header, Query, Request, Response
 
@@ -13,11 +13,11 @@ from ralphd.api.context import TheHost, routes, stream_reply
 from ralphd.api.schemas import EVENTS
 from ralphd.api.streams import StreamReply
 from ralphd.core.delivery import StoredEvent
-from ralphd.errors import UsageError
+from ralphd.errors import RalphdError, UsageError
 from ralphd.notify.hub import Hub, Subscription
-from ralphd.store.events import EventStore
 
 PING_S = 15.0
+POLL_S = 1.0
 PAGE = 500
 RETRY_MS = 1000
 router = routes("/v1", "events")
@@ -35,12 +35,22 @@ async def follow_events(
     Begins after ``Last-Event-ID`` (what a client sends by itself when it comes again), else after ``since``,
     else ``replay`` events back, else with the next one. ``follow=false`` ends after what is there.
     """
-    begin = await _begin(host.events, query, last_event_id)
+    begin = await begin_after(host.events, query, last_event_id)
     feed = Feed(host.events, host.hub, host.stopping, begin)
     return stream_reply(request, feed.live() if query.follow else feed.kept(), "text/event-stream")
 
 
-async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | None) -> int:
+class EventReader(Protocol):
+    """The events of this daemon, or of a fleet."""
+
+    async def since(self, id: int, limit: int = ...) -> list[StoredEvent]:
+        """Return the first events after ``id``."""
+
+    async def before(self, count: int) -> int:
+        """Return the id after which the last ``count`` events come."""
+
+
+async def begin_after(store: EventReader, query: EventsQuery, last_event_id: str | None) -> int:
     """Return the id after which the stream begins. Raises UsageError for one that we never sent."""
     if last_event_id is not None:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
@@ -49,9 +59,7 @@ async def _begin(store: EventStore, query: EventsQuery, last_event_id: str | Non
         return int(last_event_id)
     if query.since is not None:
         return query.since
-    if query.replay and (last := await store.last(query.replay)):
-        return last[0].id - 1
-    return await store.latest_id()
+    return await store.before(query.replay or 0)
 
 
 class Feed:
@@ -61,7 +69,7 @@ class Feed:
     Where ids are missing between two live events, it reads them from the store.
     """
 
-    def __init__(self, store: EventStore, hub: Hub, stopping: asyncio.Event, after: int) -> None:
+    def __init__(self, store: EventReader, hub: Hub, stopping: asyncio.Event, after: int) -> None:
         self._store, self._hub = store, hub
         self._stopping, self._last = stopping, after
 
@@ -78,6 +86,20 @@ class Feed:
                 async with contextlib.aclosing(pieces):
                     async for piece in pieces:
                         yield piece
+
+    async def polled(self) -> AsyncGenerator[bytes, None]:
+        """Yield events of a store that announces none, until it does not answer or the daemon stops."""
+        yield f"retry: {RETRY_MS}\n\n".encode()
+        while not self._stopping.is_set():
+            try:
+                async with contextlib.aclosing(self.kept()) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            except RalphdError:
+                return
+            yield b": ping\n\n"
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), POLL_S)
 
     async def _coming(self, events: Subscription) -> AsyncGenerator[bytes, None]:
         # The read is a task that outlives a ping: a timeout around it would cancel it every 15 s.

@@ -4,12 +4,24 @@ import json
 from pwd import getpwuid
 from typing import Annotated, Any, Literal
 
-from fastapi import Path, Response
+from fastapi import Header, Path, Query, Request, Response
 
 from ralphd.api import bodies
-from ralphd.api.bodies import NoFields, RalphName
-from ralphd.api.context import TheHost, json_bytes, routes
-from ralphd.api.schemas import ExplainedItemView, FleetView, OrderedView, answers
+from ralphd.api.bodies import EventsQuery, LogsQuery, NoFields, RalphName
+from ralphd.api.context import TheHost, json_bytes, routes, stream_reply
+from ralphd.api.routes.events import Feed, begin_after
+from ralphd.api.routes.logs import log_reply
+from ralphd.api.schemas import (
+    EVENTS,
+    LOG,
+    ExplainedItemView,
+    ExplanationView,
+    FleetView,
+    OrderedView,
+    RalphView,
+    answers,
+)
+from ralphd.api.streams import StreamReply
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 
 router = routes("/v1/fleet", "fleet")
@@ -53,6 +65,15 @@ async def explain_item(host: TheHost, item: ItemId) -> Response:
     return _json(host.fleet().member.picture.explained(item))
 
 
+@router.post("/items/{item}/takeover", responses=answers(ExplainedItemView))
+async def take_over_item(host: TheHost, item: ItemId, nothing: NoFields | None = None) -> Response:
+    """Take an item here from a machine that a person knows to be gone, without waiting for its silence.
+
+    Refused (409, `wrong-state`) where nobody has it, this machine does not fit, or the other one answers.
+    """
+    return _json(await host.fleet().take_over(item, _person()))
+
+
 @router.post("/items/{item}/{verb}", responses=answers(ExplainedItemView))
 async def act_on_item(
     host: TheHost, item: ItemId, verb: ItemVerb, nothing: NoFields | None = None
@@ -69,10 +90,45 @@ async def drain_host(
     return _json(await host.fleet().drain(machine, verb, _person()), 202)
 
 
-@router.get("/ralphs/{machine}/{name}", responses=answers(OrderedView))
+@router.get("/events", responses={200: EVENTS}, response_class=Response)
+async def follow_fleet_events(
+    request: Request,
+    host: TheHost,
+    query: Annotated[EventsQuery, Query()],
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> StreamReply:
+    """Server-sent events of all machines, as those of `GET /v1/events`, with the machine as `host`.
+
+    The id counts in the fleet. Ends where the hub does not answer any more: come again with `Last-Event-ID`.
+    """
+    events = host.fleet().events
+    feed = Feed(events, host.hub, host.stopping, await begin_after(events, query, last_event_id))
+    return stream_reply(request, feed.polled() if query.follow else feed.kept(), "text/event-stream")
+
+
+@router.get("/ralphs/{machine}/{name}", responses=answers(RalphView))
 async def show_fleet_ralph(host: TheHost, machine: HostName, name: RalphName) -> Response:
-    """The view of a ralph on any machine of the fleet."""
-    return _json({"ralph": await host.fleet().ralph(machine, name)})
+    """The view of a ralph on any machine of the fleet, which is named `MACHINE/NAME` in it."""
+    return _json(await host.fleet().ralph(machine, name))
+
+
+@router.get("/ralphs/{machine}/{name}/explain", responses=answers(ExplanationView))
+async def explain_fleet_ralph(host: TheHost, machine: HostName, name: RalphName) -> Response:
+    """Why the Regent of a ralph on any machine last acted, as `GET /v1/ralphs/{name}/explain`."""
+    return _json(await host.fleet().explain(machine, name))
+
+
+@router.get("/ralphs/{machine}/{name}/logs", responses={200: LOG}, response_class=Response)
+async def read_fleet_log(
+    request: Request, host: TheHost, machine: HostName, name: RalphName, query: Annotated[LogsQuery, Query()]
+) -> StreamReply:
+    """The log of a ralph on any machine, as `GET /v1/ralphs/{name}/logs`.
+
+    With `follow` it ends where the machine does not answer any more: come again with `cursor`.
+    """
+    log = host.fleet().log(machine, name)
+    await log.check()
+    return log_reply(request, log, query, host.stopping, lambda: log.has_ended)
 
 
 @router.post("/ralphs/{machine}/{name}/{verb}", status_code=202, responses=answers(OrderedView, 202))

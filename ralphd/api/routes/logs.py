@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator
-from typing import Annotated, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from typing import Annotated, Protocol, TypeAlias
 
 from fastapi import Query, Request, Response
 
@@ -41,10 +41,27 @@ async def read_log(
     With ``events=text`` the lines of an agent's JSON event stream are replaced by their text (``verbose``:
     also by edits and the results of tools), and lines without text are left out. ``raw``: as printed.
     """
-    log, asked = host.log(name), _asked(query)
+    return log_reply(request, host.log(name), query, host.stopping, host.ended(name))
+
+
+class LogSource(Protocol):
+    """The log of a ralph of this machine, or of another one."""
+
+    def read(self, query: LogQuery) -> Generator[Item, None, None]:
+        """Yield what is there."""
+
+    def follow(self, query: LogQuery, *, stopping: asyncio.Event, ended: Callable[[], bool]) -> Batches:
+        """Yield what is there, and what comes."""
+
+
+def log_reply(
+    request: Request, log: LogSource, query: LogsQuery, stopping: asyncio.Event, has_ended: Callable[[], bool]
+) -> StreamReply:
+    """Return a log as text or as JSON lines. Raises UsageError."""
+    asked = _asked(query)
     if query.follow:
-        ended = host.ended(name) if query.ends else lambda: False
-        batches = log.follow(asked, stopping=host.stopping, ended=ended)
+        ended = has_ended if query.ends else lambda: False
+        batches = log.follow(asked, stopping=stopping, ended=ended)
         if asked.whole_events:
             batches = _replaced(batches, Rendering(_events(query).line))
     else:

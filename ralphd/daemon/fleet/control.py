@@ -1,14 +1,15 @@
-"""What machines of a fleet request of each other: whether one lives, a ralph's view, stop, pause and resume.
+"""What machines of a fleet request of each other: whether one lives, a ralph's view and log, stop, pause …
 
-The list is closed: no request starts a command. The hub lets only some machines request changes, and each
-machine can refuse them (``[fleet] remote_control``). What a machine misses is kept for a day.
+The list is closed: no request starts a command. The hub lets only some machines read or change others, and
+each machine can refuse both (``[fleet] share_logs``, ``remote_control``). What a machine misses is kept for
+a day.
 """
 
 import asyncio
 import json
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -19,9 +20,11 @@ from ralphd.core.fleet.names import decoded_name, lease_key, repo_id, want_key
 from ralphd.core.supervision.door import Caller
 from ralphd.core.text import one_line
 from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.fleet.sharing.logs import portion_of
 from ralphd.daemon.ralph.callers import REQUESTED_BY
-from ralphd.errors import HubSilent, NotFound, RalphdError, RoleMissing, UsageError, WrongState
+from ralphd.errors import HubSilent, NotFound, RalphdError, RoleMissing, UnknownRalph, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket, HubUnreachable, JsonObject, NoSuchHost
+from ralphd.process.log.log import RalphLog
 from ralphd.store import files
 from ralphd.wire import is_name
 
@@ -29,9 +32,12 @@ logger = logging.getLogger(__name__)
 
 STATUS: Final = "status"
 RALPH: Final = "ralph"
+EXPLAIN: Final = "explain"
+LOG: Final = "log"
 DRAINS: Final = ("drain", "undrain")
 ASK_S: Final = 5.0
 _BY_CHARS: Final = 100
+_FAULT_CHARS: Final = 500
 _MOST_WANTS: Final = 1000
 
 
@@ -43,6 +49,15 @@ class LocalRalphs(Protocol):
 
     async def order(self, name: str, verb: str) -> bytes:
         """Have a ralph stop, pause or resume."""
+
+    async def explain(self, name: str) -> dict[str, Any]:
+        """Return why the Regent last acted on a ralph."""
+
+    def log(self, name: str) -> RalphLog:
+        """Return the log of a ralph."""
+
+    def ended(self, name: str) -> Callable[[], bool]:
+        """Return a function: whether nothing of a ralph runs until a person acts."""
 
 
 @dataclass(slots=True)
@@ -72,6 +87,8 @@ class Control:
         name, by = str(body.get("name")), one_line(str(body.get("by")), _BY_CHARS)
         if route == RALPH and is_name(name):
             return dict(json.loads(await self.ralphs.view_bytes(name)))
+        if route in (LOG, EXPLAIN) and is_name(name):
+            return await self._shown(route, name, body)
         if not self.member.spec().remote_control:
             raise WrongState(
                 f"{self.member.host} takes no requests of other machines", why="remote_control = false"
@@ -82,6 +99,18 @@ class Control:
         if route not in WANTS or not is_name(name):
             raise UsageError(f"{self.member.host} does not know the request {route[:40]!r}")
         return dict(json.loads(await self._order(name, route, by)))
+
+    async def _shown(self, route: str, name: str, body: JsonObject) -> JsonObject:
+        if not self.member.spec().share_logs:
+            what = f"{self.member.host} shows no output of its ralphs to other machines"
+            raise WrongState(what, why="[fleet] share_logs = false in its configuration")
+        if route == EXPLAIN:
+            return await self.ralphs.explain(name)
+        log, has_ended = (
+            self.ralphs.log(name),
+            self.ralphs.ended(name)(),
+        )  # asked before: nothing comes after it
+        return {**await asyncio.to_thread(portion_of, log, body), "ended": has_ended}
 
     async def _order(self, name: str, verb: str, by: str) -> bytes:
         logger.info("%s, as %s asked", verb, by, extra={"ralph": name})
@@ -124,9 +153,18 @@ class Control:
             raise NotFound(f"no host {host} in this fleet", mend="ralphctl fleet status")
         reply = await self.member.fabric.request(host, route, body, limit_s=ASK_S)
         if isinstance(fault := reply.get("fault"), Mapping):
-            why, mend = str(fault.get("why") or ""), str(fault.get("try") or "")
-            raise WrongState(f"{host}: {fault.get('what')}", why=why, mend=mend)
+            words = {key: one_line(str(fault.get(key) or ""), _FAULT_CHARS) for key in ("what", "why", "try")}
+            kind = UnknownRalph if fault.get("slug") == UnknownRalph.slug else WrongState
+            mend = words["try"] and f"on {host}: {words['try']}"
+            raise kind(f"{host}: {words['what']}", why=words["why"], mend=mend)
         return reply
+
+    async def read(self, host: str, route: str, body: Mapping[str, Any]) -> JsonObject:
+        """Ask a machine for what a person wants to see. Raises RalphdError."""
+        try:
+            return await self.request(host, route, body)
+        except (NoSuchHost, HubUnreachable) as fault:
+            raise hub_fault(self.member, host, fault, reads=True) from fault
 
     async def order(self, host: str, name: str, verb: str, by: str, want_id: str) -> JsonObject:
         """Have a ralph on any machine stop, pause or resume; for an absent machine the want is kept.
@@ -138,22 +176,28 @@ class Control:
             return {"done": True, "ralph": await self.request(host, verb, body)}
         except (NoSuchHost, HubUnreachable) as absent:
             if not self.member.fabric.is_connected or _is_forbidden(absent):
-                raise hub_fault(host, absent) from absent
+                raise hub_fault(self.member, host, absent) from absent
         want = Want(want_id, verb, body["by"], self.member.services.clock.now())
         try:
             await self.member.fabric.put(Bucket.WANTS, want_key(HostName(host), name), write_value(want))
         except HubUnreachable as fault:
-            raise hub_fault(host, fault) from fault
+            raise hub_fault(self.member, host, fault) from fault
         return {"done": False, "ralph": None}
 
 
-def hub_fault(host: str, fault: Exception) -> RalphdError:
-    """Return what a person is told of a request that the hub or a host did not answer."""
+def hub_fault(member: Member, host: str, fault: Exception, *, reads: bool = False) -> RalphdError:
+    """Return what a person is told of a request that the hub, or a host if one is named, did not answer."""
     if _is_forbidden(fault):
-        mend = "on the hub: ralphctl fleet token --controls; here: ralphctl fleet leave, then join"
-        return RoleMissing("this machine may not give orders to others", why=str(fault), mend=mend)
-    why = "it is not connected to the hub" if isinstance(fault, NoSuchHost) else str(fault)
-    return HubSilent(f"{host} does not answer", why=why, mend="ralphctl fleet status")
+        what, role = (
+            ("see into others", "watch") if reads else ("give orders to others", "run (to drain: own)")
+        )
+        mend = f"on the hub: ralphctl fleet token --role {role}; here: ralphctl fleet leave, then join"
+        why = f"it joined without that role: {fault}"
+        return RoleMissing(f"this machine may not {what}", why=why, mend=mend)
+    if host and member.fabric.is_connected and (lines := member.picture.last_known(host)):
+        return HubSilent(lines[0], why="\n".join(lines[1:]), mend="ralphctl fleet status")
+    who = f"the hub is unreachable, and {host} with it" if host else "the hub does not answer"
+    return HubSilent(who, why=str(fault), mend="ralphctl fleet status")
 
 
 def _is_forbidden(fault: Exception) -> bool:

@@ -1,6 +1,7 @@
 """The daemon's part of a fleet as the API sees it; made only where this machine has joined one."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,16 +14,19 @@ from typing import Any, Final
 from ralphd.core.fleet import names
 from ralphd.core.fleet.checked import Rejected, read_value
 from ralphd.core.fleet.model import Item, LeaseForm
-from ralphd.daemon.fleet.control import RALPH, Control, hub_fault
+from ralphd.daemon.fleet.control import EXPLAIN, LOG, RALPH, Control, hub_fault
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.quota import FleetQuota
+from ralphd.daemon.fleet.sharing.events import EventSender, SharedEvents
+from ralphd.daemon.fleet.sharing.logs import RemoteLog
 from ralphd.errors import UsageError
-from ralphd.fleet.fabric import HubUnreachable, NoSuchHost
+from ralphd.fleet.fabric import HubUnreachable, JsonObject, NoSuchHost
 from ralphd.git import repo
 from ralphd.git.fence.fence import Fence, RemoteRefused, Unreachable
 from ralphd.store.files import make_private_directory
 
 CHECK_S: Final = 20.0
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -31,14 +35,17 @@ class Fleet:
 
     member: Member
     control: Control
+    sender: EventSender
 
     async def run(self) -> None:
         """Take part, until cancelled."""
-        await self.member.run(
-            partial(self.member.fabric.serve, self.control.answer),
-            self.control.carry_out_wants,
-            FleetQuota(self.member).run,
-        )
+        serve, quota = partial(self.member.fabric.serve, self.control.answer), FleetQuota(self.member)
+        await self.member.run(serve, self.control.carry_out_wants, self.sender.run, quota.run)
+
+    @property
+    def events(self) -> SharedEvents:
+        """The events of all machines."""
+        return SharedEvents(self.member.fabric, partial(hub_fault, self.member, "", reads=True))
 
     def view(self) -> dict[str, Any]:
         """Return hosts, items and limits, also with the hub unreachable: then as last known."""
@@ -61,7 +68,7 @@ class Fleet:
                 "this cannot be an item of a fleet", why=item.why, mend="ralphctl fleet submit --help"
             )
         form = await asyncio.to_thread(self._usable_form, item)
-        with _hub():
+        with self._hub():
             return await self.member.submit(replace(item, form=form))
 
     def _usable_form(self, item: Item) -> LeaseForm:
@@ -80,22 +87,49 @@ class Fleet:
 
     async def act(self, item_id: str, verb: str, by: str) -> dict[str, Any]:
         """Carry out a person's verb on an item. Raises NotFound, WrongState, HubSilent."""
-        with _hub():
+        with self._hub():
             return await self.member.act(item_id, verb, f"{by} on {self.member.host}")
+
+    async def take_over(self, item_id: str, by: str) -> dict[str, Any]:
+        """Take an item from a machine that a person knows to be gone. Raises RalphdError."""
+        logger.info("takeover of %s, as %s asked", item_id, by)
+        with self._hub():
+            return await self.member.take_from_absent(item_id)
 
     async def order(self, host: str, name: str, verb: str, by: str) -> dict[str, Any]:
         """Have a ralph on any machine stop, pause or resume. Raises RalphdError."""
-        return dict(await self.control.order(host, name, verb, by, token_bytes(8).hex()))
+        reply = await self.control.order(host, name, verb, by, token_bytes(8).hex())
+        ralph = reply["ralph"]
+        return {**reply, "ralph": ralph and {**ralph, "name": f"{host}/{name}"}}
 
     async def drain(self, host: str, verb: str, by: str) -> dict[str, Any]:
         """Have a machine give back its items, or take part again. Raises RalphdError."""
-        with _hub(host):
+        with self._hub(host):
             return dict(await self.control.request(host, verb, {"by": f"{by} on {self.member.host}"}))
 
     async def ralph(self, host: str, name: str) -> dict[str, Any]:
-        """Return the view of a ralph on any machine. Raises RalphdError."""
-        with _hub(host):
-            return dict(await self.control.request(host, RALPH, {"name": name}))
+        """Return the view of a ralph on any machine, under its name in the fleet. Raises RalphdError."""
+        view = await self.control.read(host, RALPH, {"name": name})
+        return {**view, "name": f"{host}/{name}"}
+
+    async def explain(self, host: str, name: str) -> dict[str, Any]:
+        """Return why the Regent of a ralph on any machine last acted. Raises RalphdError."""
+        return dict(await self.control.read(host, EXPLAIN, {"name": name}))
+
+    def log(self, host: str, name: str) -> RemoteLog:
+        """Return the log of a ralph on any machine."""
+
+        async def ask(body: JsonObject) -> JsonObject:
+            return await self.control.read(host, LOG, {**body, "name": name})
+
+        return RemoteLog(host, ask, asyncio.get_running_loop())
+
+    @contextmanager
+    def _hub(self, host: str = "") -> Iterator[None]:
+        try:
+            yield
+        except (HubUnreachable, NoSuchHost) as fault:
+            raise hub_fault(self.member, host, fault) from fault
 
 
 async def remote_fence(work_directory: Path, item: Item) -> Fence:
@@ -109,11 +143,3 @@ def _remote_fence(work_directory: Path, item: Item) -> Fence:
         make_private_directory(work_directory)
         repo.answer(work_directory, "init", "--quiet", "--template=", str(scratch), limit_s=CHECK_S)
     return Fence(scratch, item.repo, os.environ, item.form, limit_s=CHECK_S)
-
-
-@contextmanager
-def _hub(host: str = "the hub") -> Iterator[None]:
-    try:
-        yield
-    except (HubUnreachable, NoSuchHost) as fault:
-        raise hub_fault(host, fault) from fault

@@ -16,6 +16,7 @@ from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet, remote_fence
 from ralphd.daemon.fleet.holder import Holder
 from ralphd.daemon.fleet.member import Member
+from ralphd.daemon.fleet.sharing.events import EventSender
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.fleet.work import RalphWork
 from ralphd.errors import RalphdError
@@ -70,7 +71,11 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         fence_of=lambda item: remote_fence(work_directory, member.picture.item(item)),
     )  # fmt: skip
     member.recorded = [*_recorded(holds)]
-    return Fleet(member, Control(member, host, directory / "wants.json"))
+    sender = EventSender(
+        fabric, host.events, directory / "events.json", lambda: users.present.fleet.share_events,
+        services.trouble,
+    )  # fmt: skip
+    return Fleet(member, Control(member, host, directory / "wants.json"), sender)
 
 
 def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":

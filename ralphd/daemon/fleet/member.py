@@ -53,6 +53,8 @@ LONGEST_CONNECT_S: Final = 30.0
 CLEAN_UP_S: Final = 3600.0
 LOGINS_S: Final = 600.0
 """The files of logins can be large, and change seldom."""
+TAKE_NOW_S: Final = 20.0
+TAKE_LOOK_S: Final = 0.1
 _GIB: Final = 2**30
 _TOPIC: Final = "fleet"
 
@@ -360,6 +362,33 @@ class Member:
                 await self._write(by_person(present, verb, by, self.services.clock.now()), entry.revision)
                 return self.picture.explained(item_id)
         raise WrongState(f"{item_id} changes all the time", mend="try again")
+
+    async def take_from_absent(self, item_id: str) -> dict[str, Any]:
+        """Take an item from its holder at once. Raises NotFound, and WrongState with the reason."""
+        item, watcher = self.picture.item(item_id), self.watcher
+        if item.holder is None:
+            mend = f"ralphctl fleet explain {item_id}"
+            raise WrongState(f"{item_id} is {item.state}: no machine has it", mend=mend)
+        if item.holder == self.host:
+            raise WrongState(f"this machine has {item_id}", mend=f"ralphctl status {item_id}")
+        me, now = self._me(), self.services.clock.now()
+        misfits = ["not connected"] if me is None else fit.misfits(item, me, self.picture.limits, now)
+        if misfits:
+            mend = f"type it on another machine: ralphctl fleet explain {item_id}"
+            raise WrongState(f"this machine cannot take {item_id}", why="; ".join(misfits), mend=mend)
+        if not self.fabric.is_connected or watcher is None:
+            raise HubUnreachable("not connected to the hub")
+        if why := await watcher.take_now(lease_key(repo_id(item.repo), item.branch)):
+            mend = f"ralphctl fleet hold {item_id}, or ralphctl fleet drain {item.holder}"
+            raise WrongState(f"{item_id} is not taken from {item.holder}", why=why, mend=mend)
+        for _ in range(round(TAKE_NOW_S / TAKE_LOOK_S)):
+            if self.picture.item(item_id).holder == self.host:
+                return self.picture.explained(item_id)
+            await asyncio.sleep(TAKE_LOOK_S)
+        if item_id in self.holders:
+            return self.picture.explained(item_id)
+        why = f"{item.holder} has renewed its lease meanwhile, or the remote does not answer from here"
+        raise WrongState(f"{item_id} was not taken", why=why, mend="ralphctl fleet status")
 
     async def _write(self, item: Item, revision: int) -> None:
         value = write_value(item)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from ralphd.core.fleet import views
@@ -10,13 +11,16 @@ from ralphd.core.fleet.checked import Rejected, read_value
 from ralphd.core.fleet.model import AccountLimit, HostName, HostRecord, Item, ItemId, Lease, Want
 from ralphd.core.fleet.names import account_key
 from ralphd.core.fleet.quota import TOLERATED_S
-from ralphd.core.time import Moment, rfc3339
+from ralphd.core.text import first_names
+from ralphd.core.time import Moment, in_minutes, rfc3339
 from ralphd.errors import NotFound
 from ralphd.fleet.fabric import Bucket, Entry
 
 T = TypeVar("T")
 MOST_VALUES: Final = 20_000
 """Of one bucket. A hub that sends more is not believed."""
+_CLOCK_S: Final = 12 * 3600.0
+"""A moment longer ago is shown with its day."""
 _SHAPES: Final[dict[Bucket, type[Any]]] = {
     Bucket.HOSTS: HostRecord,
     Bucket.ITEMS: Item,
@@ -107,6 +111,18 @@ class Picture:
         """Return the hosts that are heard of now."""
         ages = self.ages()
         return [each for each in self.hosts if not views.is_silent(each.name, ages)]
+
+    def last_known(self, host: str) -> list[str]:
+        """Return since when a host is silent, and what was on it; nothing for a host that is not known."""
+        if (known := self.known(Bucket.HOSTS, host)) is None:
+            return []
+        age_s = self.monotonic() - known.seen_at
+        since = datetime.fromtimestamp(self.clock() - age_s)
+        when = f"{since:%H:%M}" if age_s < _CLOCK_S else f"{since:%a %d %b %H:%M}"
+        items = [f"{each.id} ({each.state})" for each in self.items if each.holder == host]
+        ralphs = first_names(known.value.ralphs) or "none"
+        lines = [f"{host} is silent since {when} ({in_minutes(age_s)})", f"its ralphs then: {ralphs}"]
+        return lines + [f"it still has {first_names(items)}"] * bool(items)
 
     def item(self, item_id: str) -> Item:
         """Return an item. Raises NotFound."""

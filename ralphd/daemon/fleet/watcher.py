@@ -76,12 +76,17 @@ class Watcher:
                     self._feed(key, tick)
                 await asyncio.sleep(tick_s(self._rules))
 
-    def take_now(self, key: str) -> None:
+    async def take_now(self, key: str) -> str:
         """Take a lease after one look at its ref, while ``run`` runs: a person is the other witness.
 
-        A renewal during that look cancels it: the holder lives.
+        A renewal during that look cancels it: the holder lives. Return why it is not taken; empty if it is.
         """
+        if (watch := self._watches.get(key)) is None:
+            return "no lease of it is known to the hub"
+        if await self._asked(key, _of(watch)):
+            return f"{_of(watch).host} answers: it works on it"
         self._feed(key, LeaseNews.TAKE_NOW)
+        return ""
 
     def _feed(self, key: str, fact: LeaseFact) -> None:
         watch = self._watches.get(key)

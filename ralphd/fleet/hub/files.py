@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from ralphd.core.fleet.model import HostName
+from ralphd.core.fleet.model import WANTS, HostName
 from ralphd.core.fleet.names import is_host_name
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment
@@ -33,16 +33,25 @@ MOST_HOSTS: Final = 2000
 MOST_PEM_BYTES: Final = 64 << 10
 _ADDRESS: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|[0-9a-fA-F:]{2,45}")
 
+_READS: Final = (*(f"ralph.ctl.*.{each}" for each in ("ralph", "explain", "log")), "$JS.API.DIRECT.GET.EV")
+_ORDERS: Final = (*(f"ralph.ctl.*.{each}" for each in WANTS), "$KV.wants.>")
+ROLES: Final = {
+    "watch": _READS,
+    "run": (*_READS, *_ORDERS),
+    "own": (*_READS, *_ORDERS, "ralph.ctl.*.drain", "ralph.ctl.*.undrain"),
+}
+"""What a host may do to the others. Each may do its own work, and write items, without a role."""
+
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HubMember:
-    """A host that may connect. One that ``controls`` may also stop and pause ralphs of the others."""
+    """A host that may connect, and what people on it may do to the others (``ROLES``)."""
 
     name: HostName
     key: str
-    controls: bool = False
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +60,7 @@ class Invitation:
 
     key: str
     expires_at: Moment
-    controls: bool = False
+    role: str = ""
     is_used: bool = False
 
 
@@ -99,8 +108,8 @@ def _bracketed(name: str) -> str:
 # --- what each user may do (nats-server refuses the rest) ------------------------------------------------
 
 
-def host_permissions(host: HostName, *, controls: bool = False) -> Json:
-    """Return what a host may publish and subscribe to."""
+def host_permissions(host: HostName, *, role: str = "") -> Json:
+    """Return what a host may publish and subscribe to. A role that is not known permits nothing."""
     publish = [
         *(
             f"$KV.hosts.{host}",
@@ -111,7 +120,7 @@ def host_permissions(host: HostName, *, controls: bool = False) -> Json:
             "$JS.FC.>",
         ),
         "ralph.ctl.*.status",  # the question before a takeover
-        *(("ralph.ctl.>", "$KV.wants.>") if controls else ()),
+        *ROLES.get(role, ()),
     ]
     for bucket in Bucket:
         # nats-py creates consumers of buckets on the short subject, and asks for them on the long one.
@@ -141,7 +150,7 @@ def hosts_conf(record: HubRecord, *, probe: str = "") -> bytes:
     nothing = {"publish": {"deny": [">"]}, "subscribe": {"deny": [">"]}}
     users: list[Json] = [{"nkey": record.admin.key}]
     users += [
-        {"nkey": each.key, "permissions": host_permissions(each.name, controls=each.controls)}
+        {"nkey": each.key, "permissions": host_permissions(each.name, role=each.role)}
         for each in record.hosts
     ]
     users += [{"nkey": each.key, "permissions": join_permissions(each.key)} for each in record.invitations]
@@ -212,7 +221,7 @@ def init_hub(
     files.make_private_directory(directory)
     with lock(directory):
         before = {path.name for path in directory.iterdir()}
-        admin = HubMember(HostName(name), keys.make_seed(directory / "admin.seed"), controls=True)
+        admin = HubMember(HostName(name), keys.make_seed(directory / "admin.seed"), "own")
         if "members.json" not in before:
             given = HubRecord(admin, tuple(addresses), servers, listen, port, websocket_port)
             files.write_whole(directory / "members.json", files.as_json(_RECORD.dump(given)))

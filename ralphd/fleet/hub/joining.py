@@ -85,9 +85,7 @@ _JOINED: Final = Codec[Joined](Joined)
 # --- tokens ----------------------------------------------------------------------------------------------
 
 
-async def make_token(
-    directory: Path, *, now: Moment, addresses: Sequence[str] = (), controls: bool = False
-) -> str:
+async def make_token(directory: Path, *, now: Moment, addresses: Sequence[str] = (), role: str = "") -> str:
     """Return a token for one host, valid for TOKEN_S. ``addresses``: instead of the hub's own.
 
     Raises RalphdError.
@@ -96,7 +94,7 @@ async def make_token(
     for each in addresses:
         keys.host_and_port(each)
     code = keys.new_seed()
-    invitation = Invitation(keys.public_key(code), now + TOKEN_S, controls)
+    invitation = Invitation(keys.public_key(code), now + TOKEN_S, role)
 
     def edit(before: HubRecord) -> HubRecord:
         invitations = [each for each in before.invitations if each.expires_at > now]
@@ -185,7 +183,7 @@ async def _answer(
         code = invitation.key
         if not await decide(request):
             raise RalphdError("the person at the hub refused it")
-        member = HubMember(request.name, request.key, invitation.controls)
+        member = HubMember(request.name, request.key, invitation.role)
 
         def edit(before: HubRecord) -> HubRecord:
             _admitted(before, request, clock())  # the decision took its time

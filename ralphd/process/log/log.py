@@ -54,6 +54,11 @@ class LogReader:
         self._at = cursor
         self._is_open = True
 
+    @property
+    def at(self) -> Cursor | None:
+        """The position after what ``next`` has returned; None before the first run."""
+        return self._at if self._is_open else None
+
     def close(self) -> None:
         """Close the open file."""
         if self._is_open:
@@ -193,6 +198,8 @@ _QUIET_POLL_S: Final = 0.04  # a wake-up costs 0.1 ms of CPU: fewer of them, sti
 _QUIET_AFTER_S: Final = 1.0
 _IDLE_POLL_S: Final = 0.2
 _BATCH_RECORDS: Final = 1000
+_ITEM_BYTES: Final = 120
+"""What a line costs on its way to another machine, without its text."""
 
 
 class RalphLog:
@@ -226,15 +233,41 @@ class RalphLog:
     def read(self, query: LogQuery) -> Generator[Item, None, None]:
         """Yield what is there now and selected, oldest first. Blocks while it reads; memory is bounded."""
         runs = Runs(self._path)
-        ids = runs.ids()
-        if not ids:
+        if (limit := self.end()) is None:
             return
-        limit = runs.files(ids[-1]).end(ids[-1])
         start = next(filter(None, find_start(runs, query)))
         reader = LogReader(runs, start, query, limit=limit)
         try:
             while (batch := reader.next()) is not None:
                 yield from batch
+        finally:
+            reader.close()
+
+    def end(self) -> Cursor | None:
+        """Return the position after all that is there now."""
+        runs = Runs(self._path)
+        return runs.files(ids[-1]).end(ids[-1]) if (ids := runs.ids()) else None
+
+    def portion(
+        self, query: LogQuery, *, limit: Cursor | None, most_bytes: int, limit_s: float
+    ) -> tuple[list[Item], Cursor | None, bool]:
+        """Return the next lines up to ``limit``, where to continue, and whether that is worth while now.
+
+        They have at most ``most_bytes``, and one line more. Blocks for ``limit_s``, and perhaps longer where
+        the start has to be searched.
+        """
+        runs, until, items, size = Runs(self._path), time.monotonic() + limit_s, list[Item](), 0
+        reader = LogReader(runs, next(filter(None, find_start(runs, query))), query, limit=limit)
+        try:
+            while time.monotonic() < until:
+                if (batch := reader.next()) is None:
+                    return items, reader.at, False
+                for item in batch:
+                    items.append(item)
+                    size += _ITEM_BYTES + (0 if isinstance(item, Gap) else len(item.text))
+                    if size >= most_bytes:
+                        return items, item.cursor, True
+            return items, reader.at, True
         finally:
             reader.close()
 

@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -31,10 +31,12 @@ from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.picture import Picture
+from ralphd.daemon.fleet.sharing.events import EventSender
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import HubSilent, NotFound, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket
 from ralphd.notify.hub import Hub
+from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from tests.fleet.memory import MemoryFabric, MemoryHub
@@ -79,6 +81,7 @@ class Holder:
 class Ralphs:
     """The ralphs of a machine."""
 
+    runs: Path
     orders: list[tuple[str, str]] = field(default_factory=list)
 
     async def view_bytes(self, name: str) -> bytes:
@@ -87,6 +90,15 @@ class Ralphs:
     async def order(self, name: str, verb: str) -> bytes:
         self.orders.append((name, verb))
         return await self.view_bytes(name)
+
+    async def explain(self, name: str) -> dict[str, Any]:
+        return {"because": f"{name} is idle"}
+
+    def log(self, name: str) -> RalphLog:
+        return RalphLog(self.runs)
+
+    def ended(self, name: str) -> Callable[[], bool]:
+        return lambda: True
 
 
 @dataclass
@@ -109,7 +121,7 @@ async def a_machine(
     state = state / name / boot
     state.mkdir(parents=True, exist_ok=True)
     events = await EventStore.open(state / "events.db")
-    clock, ralphs, held = Clock(), Ralphs(), list[Holder]()
+    clock, ralphs, held = Clock(), Ralphs(state / "runs"), list[Holder]()
     services = Services(state, state / "sock", 0o077, clock, EventPublisher(events, Hub(), clock))
     own = FleetSpec(allow_repos=("*",), slots=1, **spec)
 
@@ -120,7 +132,9 @@ async def a_machine(
     member = Member(
         HostName(name), boot, MemoryFabric(hub, name), services, lambda: own, AccountsSpec, state, list, hold
     )
-    fleet = Fleet(member, Control(member, ralphs, state / "wants.json"))
+    trouble = services.trouble
+    sender = EventSender(member.fabric, events, state / "sent.json", lambda: own.share_events, trouble)
+    fleet = Fleet(member, Control(member, ralphs, state / "wants.json"), sender)
     running = asyncio.create_task(fleet.run())
     try:
         yield Machine(member, fleet, ralphs, events, held)
@@ -302,9 +316,9 @@ async def test_a_person_stops_a_ralph_elsewhere(tmp_path: Path) -> None:
     async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2") as two:
         await eventually(lambda: len(one.member.picture.hosts) == 2)
         answer = await one.fleet.order("h2", "api", "stop", "me")
-        assert answer == {"done": True, "ralph": {"name": "api", "state": "running"}}
+        assert answer == {"done": True, "ralph": {"name": "h2/api", "state": "running"}}
         assert two.ralphs.orders == [("api", "stop")]
-        assert (await one.fleet.ralph("h2", "api"))["name"] == "api"
+        assert (await one.fleet.ralph("h2", "api"))["name"] == "h2/api"
         with pytest.raises(NotFound):
             await one.fleet.order("h3", "api", "stop", "me")
 

@@ -168,8 +168,10 @@ async def test_unreadable_git_postpones_a_takeover(watching: Watching, holding: 
 async def test_a_person_decides_without_a_wait(watching: Watching, holding: FleetHost) -> None:
     await holding.crashes()  # and still answers that it holds the lease
     await eventually(_is_current(watching), what="the last renewal")
+    assert await watching.watcher.take_now(KEY) == "h1 answers: it works on it"
+    await holding.fabric.close()
 
-    watching.watcher.take_now(KEY)
+    assert not await watching.watcher.take_now(KEY)
 
     await watching.taken()
     assert watching.reads == 1
@@ -182,7 +184,7 @@ async def test_released_and_own_leases_are_not_watched(watching: Watching) -> No
 
     for number, host in enumerate(("", "h2"), 2):
         watcher.seen(KEY, Lease(HostName(host), "b", 1, item=ITEM.id), number)
-        watcher.take_now(KEY)
+        assert await watcher.take_now(KEY) == "no lease of it is known to the hub"
 
     assert await _rests(watching)
 

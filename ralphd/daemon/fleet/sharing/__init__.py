@@ -1,0 +1,1 @@
+"""What machines of a fleet show each other of their ralphs: logs and events."""

@@ -1,0 +1,80 @@
+"""One pane of glass, typed by hand: what is seen and done from one machine about another one."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tests.helpers import wait_for
+from tests.whole import test_fleet
+from tests.whole.test_fleet import LIMIT_S, World, git, ralphctl
+
+world = test_fleet.world
+
+
+def works_on_two(world: World) -> str:
+    """Have the second machine work on an item until the test lets it end; return ``HOST/NAME``."""
+    seed = world.remote.parent / "seed"
+    (seed / "tasks.sh").write_text(f"#!/bin/sh\necho begins; {(seed / 'tasks.sh').read_text()}")
+    git(seed, "commit", "--quiet", "-am", "prints")
+    git(seed, "push", "--quiet", "origin", "HEAD:main")
+    world.hold.touch()
+    ralphctl(world.one, "fleet", "drain")
+    ralphctl(world.one, "fleet", "submit", str(world.remote))
+    item = str(world.becomes("working")["id"])
+    wait_for(lambda: "begins" in ralphctl(world.one, "fleet", "logs", item), what="the output of the ralph")
+    return f"h2/{item}"
+
+
+def events(world: World) -> list[Mapping[str, Any]]:
+    return [json.loads(line) for line in ralphctl(world.one, "fleet", "events", "--json").splitlines()]
+
+
+def test_a_ralph_elsewhere_is_as_one_here(world: World) -> None:
+    target = works_on_two(world)
+    item = target.partition("/")[2]
+
+    assert ralphctl(world.one, "logs", target, "-n", "1") == ralphctl(world.two, "logs", item, "-n", "1")
+    assert ralphctl(world.one, "status", target).startswith(f"{target}  working")
+    assert f"ralphctl logs {target}" in ralphctl(world.one, "status", target)
+    assert "is running" in ralphctl(world.one, "explain", target)
+    assert f"{target}: paused" in ralphctl(world.one, "pause", target)
+    assert f"{target}: working" in ralphctl(world.one, "resume", target)
+    ralphctl(world.one, "ack", target, code=2)
+    ralphctl(world.one, "status", "h2/other", code=4)
+    wait_for(lambda: "ralph.resumed" in [each["type"] for each in events(world)], what="its events here")
+    of_two = [each["type"] for each in events(world) if each["host"] == "h2"]
+    assert of_two[:4] == ["fleet.joined", "item.claimed", "ralph.registered", "ralph.started"]
+
+    for words in (("logs", f"h1/{item}"), ("fleet", "events"), ("status", "h1/other")):
+        ralphctl(world.two, *words, code=1)  # this one joined without a role
+    world.two.configure("[fleet]\nshare_logs = false\n")
+    ralphctl(world.two, "regent", "reload")
+    ralphctl(world.one, "logs", target, code=1)
+
+
+def test_a_person_takes_an_item_of_a_dead_machine(world: World) -> None:
+    target = works_on_two(world)
+    item = target.partition("/")[2]
+    ralphctl(world.one, "fleet", "takeover", item, code=2)
+    ralphctl(world.one, "fleet", "takeover", item, "--now", code=1)  # it drains, and the other one answers
+    patient = test_fleet.CONFIGURATION.replace("wait_seconds = 2", "wait_seconds = 600")
+    world.one.configure(patient.format(folder=world.remote.parent))
+    world.two.kill()
+    ralphctl(world.one, "logs", target, code=3)
+    world.one.kill()
+    world.one.start()  # takes part again, and would not take it over for ten minutes
+    wait_for(lambda: _fits(world), timeout_s=LIMIT_S, what="the machine to take part again")
+
+    assert "on h1" in ralphctl(world.one, "fleet", "takeover", item, "--now")
+    ralphctl(world.one, "fleet", "hold", item)
+    held = world.becomes("held")
+    [line] = [each for each in ralphctl(world.one, "fleet", "items").splitlines() if each.startswith(item)]
+    assert f"{held['why']}; needs you: ralphctl fleet" in line
+    wait_for(
+        lambda: "item.held" in [each["type"] for each in events(world)], timeout_s=LIMIT_S, what="its end"
+    )
+
+
+def _fits(world: World) -> bool:
+    hosts = json.loads(ralphctl(world.one, "fleet", "status", "--json"))["hosts"]
+    return any(each["host"] == "h1" and each["state"] == "up" for each in hosts) and bool(world.items())
