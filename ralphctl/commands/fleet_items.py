@@ -18,7 +18,7 @@ from ralphctl.cli.click_ext import (
 from ralphctl.format.humanize import ago, clock, count, minute, moment
 from ralphctl.format.output import PLAIN_COLUMNS, clean, columns, fitted, has_colour, note, wrapped_table
 from ralphd import wire
-from ralphd.errors import UsageError, WrongState
+from ralphd.errors import UnknownRalph, UsageError, WrongState
 
 View = Mapping[str, Any]
 _HOSTS = ("HOST", "STATE", "ITEMS", "LABELS", "AGENTS", "SEEN")
@@ -128,14 +128,19 @@ def logs(target: str, **options: Any) -> None:
     """
     from ralphctl.commands.logs import logs as show
 
-    if "/" not in target:
-        item = the_client().explain_item(target).value["item"]
-        host = item["holder"] or (item["last"] or {}).get("host")
-        if host is None:
-            what = f"{target} is {item['state']}: no machine has worked on it"
-            raise WrongState(what, mend=f"ralphctl fleet explain {target}")
-        target = f"{host}/{target}"
-    click.get_current_context().invoke(show, names=(target,), **options)
+    if "/" in target:
+        click.get_current_context().invoke(show, names=(target,), **options)
+        return
+    item = the_client().explain_item(target).value["item"]
+    host, state = item["holder"] or (item["last"] or {}).get("host"), item["state"]
+    if host is None:
+        what = f"{target} is {state}: no machine has worked on it"
+        raise WrongState(what, mend=f"ralphctl fleet explain {target}")
+    try:
+        click.get_current_context().invoke(show, names=(f"{host}/{target}",), **options)
+    except UnknownRalph as fault:
+        what = f"{target} is {state}: {host} has removed its ralph, and the log with it"
+        raise UnknownRalph(what, mend=f"ralphctl fleet events {host}/{target} --since 24h") from fault
 
 
 @click.command(cls=CommonCommand)

@@ -132,6 +132,10 @@ def _parts(
     """Return the query of each iteration that is wanted, the oldest first. Raise UsageError without any."""
     if not (iteration or task):
         return [words]
+    if "/" in name:
+        raise UsageError(
+            "--iteration and --task do not reach another machine", mend=f"ralphctl logs {name} --since 2h"
+        )
     entries = client.iterations(name, 1000).value["iterations"]
 
     def find(part: Mapping[str, str], line: str) -> str | None:

@@ -379,7 +379,7 @@ class NatsFabric:
             finally:
                 await answers.unsubscribe()
         if (status := headers.get("Status", "")) not in ("204", "404"):
-            raise HubUnreachable(f"{to}: {status} {headers.get('Description', '')}".rstrip())
+            raise HubUnreachable(one_line(f"{to}: {status} {headers.get('Description', '')}", 300))
         return found, left
 
     # Requests between hosts.

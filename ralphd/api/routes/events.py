@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncGenerator
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from fastapi import Header, Query, Request, Response
 
@@ -15,6 +15,12 @@ from ralphd.api.streams import StreamReply
 from ralphd.core.delivery import StoredEvent
 from ralphd.errors import RalphdError, UsageError
 from ralphd.notify.hub import Hub, Subscription
+
+if TYPE_CHECKING:
+    from ralphd.daemon.fleet.sharing.events import SharedEvents
+    from ralphd.store.events import EventStore
+
+    Events: TypeAlias = EventStore | SharedEvents
 
 PING_S = 15.0
 POLL_S = 1.0
@@ -40,17 +46,7 @@ async def follow_events(
     return stream_reply(request, feed.live() if query.follow else feed.kept(), "text/event-stream")
 
 
-class EventReader(Protocol):
-    """The events of this daemon, or of a fleet."""
-
-    async def since(self, id: int, limit: int = ...) -> list[StoredEvent]:
-        """Return the first events after ``id``."""
-
-    async def before(self, count: int) -> int:
-        """Return the id after which the last ``count`` events come."""
-
-
-async def begin_after(store: EventReader, query: EventsQuery, last_event_id: str | None) -> int:
+async def begin_after(store: "Events", query: EventsQuery, last_event_id: str | None) -> int:
     """Return the id after which the stream begins. Raises UsageError for one that we never sent."""
     if last_event_id is not None:
         if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
@@ -69,7 +65,7 @@ class Feed:
     Where ids are missing between two live events, it reads them from the store.
     """
 
-    def __init__(self, store: EventReader, hub: Hub, stopping: asyncio.Event, after: int) -> None:
+    def __init__(self, store: "Events", hub: Hub, stopping: asyncio.Event, after: int) -> None:
         self._store, self._hub = store, hub
         self._stopping, self._last = stopping, after
 

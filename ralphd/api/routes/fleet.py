@@ -102,7 +102,9 @@ async def follow_fleet_events(
     The id counts in the fleet. Ends where the hub does not answer any more: come again with `Last-Event-ID`.
     """
     events = host.fleet().events
-    feed = Feed(events, host.hub, host.stopping, await begin_after(events, query, last_event_id))
+    begin = await begin_after(events, query, last_event_id)
+    await events.since(begin, 1)  # refused now, where the hub does not answer, and not within the stream
+    feed = Feed(events, host.hub, host.stopping, begin)
     return stream_reply(request, feed.polled() if query.follow else feed.kept(), "text/event-stream")
 
 

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
-from typing import Annotated, Protocol, TypeAlias
+from collections.abc import AsyncGenerator, Callable, Iterator
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from fastapi import Query, Request, Response
 
@@ -18,6 +18,12 @@ from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.errors import UsageError
 from ralphd.process.log.records import Cursor, Gap, Item, LogQuery, LogRecord, LogText
 from ralphd.process.log.rendered import Rendering, rendered, shown
+
+if TYPE_CHECKING:
+    from ralphd.daemon.fleet.sharing.logs import RemoteLog
+    from ralphd.process.log.log import RalphLog
+
+    Log: TypeAlias = RalphLog | RemoteLog
 
 TAIL = 100
 """Lines shown when the request does not say where to begin."""
@@ -44,18 +50,8 @@ async def read_log(
     return log_reply(request, host.log(name), query, host.stopping, host.ended(name))
 
 
-class LogSource(Protocol):
-    """The log of a ralph of this machine, or of another one."""
-
-    def read(self, query: LogQuery) -> Generator[Item, None, None]:
-        """Yield what is there."""
-
-    def follow(self, query: LogQuery, *, stopping: asyncio.Event, ended: Callable[[], bool]) -> Batches:
-        """Yield what is there, and what comes."""
-
-
 def log_reply(
-    request: Request, log: LogSource, query: LogsQuery, stopping: asyncio.Event, has_ended: Callable[[], bool]
+    request: Request, log: "Log", query: LogsQuery, stopping: asyncio.Event, has_ended: Callable[[], bool]
 ) -> StreamReply:
     """Return a log as text or as JSON lines. Raises UsageError."""
     asked = _asked(query)

@@ -78,7 +78,7 @@ class Control:
         except RalphdError as fault:
             return {"fault": {"slug": fault.slug, "what": fault.what, "why": fault.why, "try": fault.mend}}
 
-    async def _answered(self, route: str, body: JsonObject) -> JsonObject:
+    async def _answered(self, route: str, body: JsonObject, *, is_own: bool = False) -> JsonObject:
         if route == STATUS:
             key, token = body.get("lease"), body.get("token")
             holders = [*self.member.holders.values()]
@@ -88,8 +88,8 @@ class Control:
         if route == RALPH and is_name(name):
             return dict(json.loads(await self.ralphs.view_bytes(name)))
         if route in (LOG, EXPLAIN) and is_name(name):
-            return await self._shown(route, name, body)
-        if not self.member.spec().remote_control:
+            return await self._shown(route, name, body, is_own=is_own)
+        if not (is_own or self.member.spec().remote_control):
             raise WrongState(
                 f"{self.member.host} takes no requests of other machines", why="remote_control = false"
             )
@@ -100,8 +100,8 @@ class Control:
             raise UsageError(f"{self.member.host} does not know the request {route[:40]!r}")
         return dict(json.loads(await self._order(name, route, by)))
 
-    async def _shown(self, route: str, name: str, body: JsonObject) -> JsonObject:
-        if not self.member.spec().share_logs:
+    async def _shown(self, route: str, name: str, body: JsonObject, *, is_own: bool) -> JsonObject:
+        if not (is_own or self.member.spec().share_logs):
             what = f"{self.member.host} shows no output of its ralphs to other machines"
             raise WrongState(what, why="[fleet] share_logs = false in its configuration")
         if route == EXPLAIN:
@@ -148,7 +148,7 @@ class Control:
     async def request(self, host: str, route: str, body: Mapping[str, Any]) -> JsonObject:
         """Ask another machine, or this one. Raises RalphdError, HubUnreachable, NoSuchHost."""
         if host == self.member.host:
-            return await self._answered(route, body)
+            return await self._answered(route, body, is_own=True)
         if self.member.fabric.is_connected and self.member.picture.known(Bucket.HOSTS, host) is None:
             raise NotFound(f"no host {host} in this fleet", mend="ralphctl fleet status")
         reply = await self.member.fabric.request(host, route, body, limit_s=ASK_S)

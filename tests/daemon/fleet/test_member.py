@@ -14,6 +14,7 @@ import pytest
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.lease_model import LeaseRules
 from ralphd.core.fleet.model import (
     HostName,
     HostRecord,
@@ -32,8 +33,9 @@ from ralphd.daemon.fleet.fleet import Fleet
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.sharing.events import EventSender
+from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
-from ralphd.errors import HubSilent, NotFound, UsageError, WrongState
+from ralphd.errors import HubSilent, NotFound, UnknownRalph, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket
 from ralphd.notify.hub import Hub
 from ralphd.process.log.log import RalphLog
@@ -82,9 +84,12 @@ class Ralphs:
     """The ralphs of a machine."""
 
     runs: Path
+    unknown: str = ""
     orders: list[tuple[str, str]] = field(default_factory=list)
 
     async def view_bytes(self, name: str) -> bytes:
+        if name == self.unknown:
+            raise UnknownRalph(f"there is no ralph {name!r}")
         return b'{"name": "%s", "state": "running"}' % name.encode()
 
     async def order(self, name: str, verb: str) -> bytes:
@@ -165,6 +170,65 @@ async def test_a_machine_describes_itself(tmp_path: Path) -> None:
         assert [each["host"] for each in host] == ["h1"]
         assert (host[0]["state"], host[0]["labels"], host[0]["slots"]) == ("up", ["docker"], 1)
         assert await eventually(lambda: one.told["fleet.joined"]) == 1
+
+
+async def test_what_is_not_shared_is_read_only_here(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", share_logs=False) as two:
+        await eventually(lambda: len(one.member.picture.hosts) == len(two.member.picture.hosts) == 2)
+        for read in (one.fleet.explain("h2", "api"), one.fleet.log("h2", "api").check()):
+            with pytest.raises(WrongState, match="h2 shows no output"):
+                await read
+        assert await two.fleet.explain("h2", "api") == {"because": "api is idle"}
+        await two.fleet.log("h2", "api").check()
+        await two.fleet.log("h1", "api").check()
+
+
+async def test_a_person_is_told_why_nothing_is_seen(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        async with a_machine(hub, tmp_path, "h2") as two:
+            await eventually(lambda: len(one.member.picture.hosts) == 2)
+            two.ralphs.unknown = "other"
+            with pytest.raises(UnknownRalph, match="h2: there is no ralph 'other'"):
+                await one.fleet.ralph("h2", "other")
+            await put(
+                hub, Bucket.ITEMS, ITEM.id, replace(ITEM, state=ItemState.WORKING, holder=HostName("h2"))
+            )
+            await eventually(lambda: one.member.picture.items)
+        with pytest.raises(HubSilent, match=r"^h2 is silent since \d\d:\d\d \(under a minute\)") as absent:
+            await one.fleet.ralph("h2", "api")
+        assert absent.value.why.splitlines() == ["its ralphs then: none", "it still has i-aaaa (working)"]
+        hub.cut("h1")
+        with pytest.raises(HubSilent, match="the hub is unreachable, and h2 with it"):
+            await one.fleet.ralph("h2", "api")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({}, "i-aaaa is open: no machine has it"),
+        ({"state": ItemState.WORKING, "holder": "h1"}, "this machine has i-aaaa"),
+        ({"state": ItemState.WORKING, "holder": "h2", "need": Need(("gpu",))}, "needs label gpu"),
+        ({"state": ItemState.WORKING, "holder": "h2"}, "no lease of it is known"),
+    ],
+)
+async def test_a_takeover_is_refused_with_its_reason(
+    tmp_path: Path, change: dict[str, Any], why: str
+) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        unused: Any = None
+        one.member.watcher = Watcher(
+            HostName("h1"), one.member.fabric, LeaseRules(), fits=lambda key, item: True, take=unused,
+            fence_of=unused, report=unused,
+        )  # fmt: skip
+        await eventually(lambda: one.fleet.view()["hosts"])
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, not_before=9e9, **change))
+        await eventually(lambda: one.member.picture.items)
+        with pytest.raises(WrongState) as refused:
+            await one.fleet.take_over(ITEM.id, "me")
+        assert why in str(refused.value)
 
 
 async def test_an_open_item_is_taken_once(tmp_path: Path) -> None:
