@@ -352,9 +352,13 @@ class Holder:
 
     def _after(self, end: _End, item: Item) -> Item | None:
         token, commit, now = self.hold.lease.token, self.hold.lease.pushed, self._clocks.wall()
+        # A hub that forgot shows the item as it was before this host had it.
+        own = item if is_holder(item, self.host, token) else taken_over(item, self.host, token)
+        if own is None or own.state is ItemState.HELD:
+            return own
         if end.state is ItemState.OPEN:
-            return released(item, self.host, token, why=end.why, commit=commit, is_try=end.is_try)
-        return advanced(item, self.host, token, end.state, now, why=end.why, commit=commit)
+            return released(own, self.host, token, why=end.why, commit=commit, is_try=end.is_try)
+        return advanced(own, self.host, token, end.state, now, why=end.why, commit=commit)
 
     async def _write_item(self, change: Callable[[Item], Item | None]) -> Item | None:
         """Change the item as soon as the hub answers, while the lease is ours. None: not this host's."""
@@ -422,7 +426,7 @@ class Holder:
             case LeaseOrder.READ_REF:
                 self._feed(self._looked(await read_ref(fence, branch)))
             case LeaseOrder.PAUSE | LeaseOrder.RESUME:
-                await self._pause("offline", is_on=order is LeaseOrder.PAUSE)
+                await self._pause("lease", is_on=order is LeaseOrder.PAUSE)
             case LeaseOrder.HOLD_ITEM:
                 self._refusal = self._push_fault or "the remote refused the branch"
                 self._end_with(_End(ItemState.HELD, self._refusal))
@@ -438,4 +442,5 @@ class Holder:
             self._pauses = self._pauses | {by} if is_on else self._pauses - {by}
             self._changed.set()
             if self._is_begun and bool(self._pauses) != was:
-                await (self.work.pause() if self._pauses else self.work.resume())
+                with suppress(RalphdError):  # it has just ended, or a person was faster
+                    await (self.work.pause() if self._pauses else self.work.resume())

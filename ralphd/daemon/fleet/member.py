@@ -22,16 +22,18 @@ from ralphd.agents.description import DESCRIBED, description_of
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
-from ralphd.core.fleet.items import by_person, is_old
+from ralphd.core.fleet.items import by_person, is_later, is_old
 from ralphd.core.fleet.lease_model import TakeLease
 from ralphd.core.fleet.model import (
     ENDED,
+    HAS_HOLDER,
     PRESENCE_S,
     Decline,
     HostName,
     HostRecord,
     Item,
     ItemId,
+    ItemState,
     Lease,
     Login,
 )
@@ -98,12 +100,15 @@ class Member:
     hold: Callable[[Item, TakeLease | Lease | None], ItemHolder]
     watcher: Watcher | None = None
     recorded: list[tuple[Item, Lease]] = field(default_factory=list)
+    keep: Callable[[Item], None] = lambda item: None
+    """Writes down an item, so that a hub that lost its store gets it again. Blocks."""
     picture: Picture = field(init=False)
     draining: bool = False
     holders: dict[str, ItemHolder] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _avoided: dict[str, float] = field(default_factory=dict)
     _declines: dict[ItemId, Decline] = field(default_factory=dict)
+    _unkept: dict[ItemId, Item] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: set[str] = field(default_factory=set)
     _was_connected: bool | None = None
@@ -127,7 +132,16 @@ class Member:
                 for each in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES)
             ]
             watch = () if self.watcher is None else (self.watcher.run,)
-            works = (self._connect, self._show, self._take_turns, self._restore, *watch, *follows, *more)
+            works = (
+                self._connect,
+                self._show,
+                self._take_turns,
+                self._restore,
+                self._remember,
+                *watch,
+                *follows,
+                *more,
+            )
             await asyncio.gather(*map(self._keep, works))
         finally:
             holders = [*self._tasks.values()]
@@ -158,11 +172,30 @@ class Member:
 
     async def _follow(self, bucket: Bucket) -> None:
         async for entry in self.fabric.watch(bucket):
+            before = self.picture.known(bucket, entry.key)
             value = self.picture.take(bucket, entry)
-            if isinstance(value, Item) and (holder := self.holders.get(value.id)) is not None:
-                await holder.want(value)
+            if isinstance(value, Item):
+                await self._item_seen(value, before.value if before else None, entry.revision)
             if bucket is Bucket.LEASES and self.watcher is not None:
                 self.watcher.seen(entry.key, value if isinstance(value, Lease) else None, entry.revision)
+
+    async def _item_seen(self, item: Item, before: Item | None, revision: int) -> None:
+        if before is not None and is_later(before, item):
+            self.picture.remember(before, revision)
+            with suppress(HubUnreachable, WrongRevision):  # else the hub shows it again
+                await self.fabric.update(Bucket.ITEMS, item.id, write_value(before), revision=revision)
+            return
+        if item != before:
+            self._unkept[item.id] = item
+        if (holder := self.holders.get(item.id)) is not None:
+            await holder.want(item)
+
+    async def _remember(self) -> None:
+        while True:
+            await asyncio.sleep(TURN_S)
+            changed, self._unkept = self._unkept, {}
+            for item in changed.values():
+                await asyncio.to_thread(self.keep, item)
 
     async def _show(self) -> None:
         """Put this machine's record into its bucket, every PRESENCE_S and when it has changed."""
@@ -251,6 +284,7 @@ class Member:
         )
         if rival:
             return
+        self._watch_orphans()
         now, here = self.services.clock.now(), self.picture.monotonic()
         free = [
             each
@@ -269,6 +303,21 @@ class Member:
         if not fit.waits_for(latest, self.services.clock.now()) and not self.draining:
             self.take(latest)
 
+    def _watch_orphans(self) -> None:
+        """Find the items whose holder has no lease in the hub: it was wiped, or shows an older state."""
+        for item in self.picture.items:
+            if item.state not in HAS_HOLDER or item.holder is None or item.id in self.holders:
+                continue
+            key = lease_key(repo_id(item.repo), item.branch)
+            known = self.picture.known(Bucket.LEASES, key)
+            if known is not None and known.value.host:
+                continue
+            if item.holder == self.host and self._avoided.get(item.id, 0.0) <= self.picture.monotonic():
+                self.take(item)
+            elif self.watcher is not None:
+                lease = Lease(item.holder, "", item.token, item=item.id)
+                self.watcher.missed(key, lease, known.revision if known else 0)
+
     def _rival(self) -> str | None:
         """Return what the record under this machine's name says, if another machine has written it."""
         entry = self.picture.known(Bucket.HOSTS, self.host)
@@ -283,9 +332,11 @@ class Member:
     def may_take(self, key: str, item_id: ItemId) -> bool:
         """Whether this machine may take over the lease with this key, of an item that has not ended."""
         known = self.picture.known(Bucket.ITEMS, item_id)
-        if self.draining or known is None or item_id in self.holders or known.value.state in ENDED:
+        if self.draining or known is None or item_id in self.holders:
             return False
         item: Item = known.value
+        if item.state in (*ENDED, ItemState.HELD):
+            return False
         is_its_branch = lease_key(repo_id(item.repo), item.branch) == key
         me, now = self._me(), self.services.clock.now()
         return is_its_branch and me is not None and not fit.misfits(item, me, self.picture.limits, now)

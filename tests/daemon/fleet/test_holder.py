@@ -10,6 +10,8 @@ import pytest
 from ralphd.core.fleet.items import by_person
 from ralphd.core.fleet.lease_model import KeySeen, RefSeen, Stage, TakeLease
 from ralphd.core.fleet.model import HostName, Item, ItemState, Lease
+from ralphd.daemon.fleet.orders import Clocks
+from ralphd.errors import WrongState
 from ralphd.fleet.fabric import Bucket
 from tests.daemon.fleet.fleet_world import ITEM, KEY, FleetHost, FleetWorld
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, environment, world
@@ -149,6 +151,26 @@ async def test_a_wiped_hub_gets_its_lease_again(fleet: FleetWorld) -> None:
     host.work.end(ItemState.DONE)
     await host.ended()
     assert fleet.item.state is ItemState.DONE
+
+
+@pytest.mark.parametrize("copy", ["none", "of another", "before the claim"])
+async def test_a_hub_that_forgot_gets_the_end(fleet: FleetWorld, copy: str) -> None:
+    """A restarted daemon is drained before it has seen the item in the hub."""
+    host = await fleet.host("h1")
+    await host.works()
+    await host.crashes()
+    other = await take_over(fleet)
+    await other.crashes()
+    stale = replace(ITEM, state=ItemState.CLAIMED, holder=HostName("h1"), token=1)
+    fleet.hub.wipe()
+    if copy != "none":
+        fleet.set_item(stale if copy == "of another" else ITEM)
+
+    (await other.resumes()).drain()
+    await other.ended()
+
+    assert (fleet.item.state, fleet.item.holder, fleet.item.token) == (ItemState.OPEN, None, 2)
+    assert fleet.lease().host == ""
 
 
 async def test_pushes_continue_without_the_hub(fleet: FleetWorld) -> None:
@@ -351,6 +373,44 @@ async def test_a_long_outage_pauses_the_ralph(fleet: FleetWorld) -> None:
     fleet.hub.heal()
 
     await eventually(lambda: host.work.calls[-1] == "resume", timeout_s=30.0, what="the resume")
+
+
+async def test_after_a_sleep_a_ralph_waits_for_git(fleet: FleetWorld) -> None:
+    """Row 11: a laptop slept for a night, and git does not answer at once."""
+    host, slept_s = await fleet.host("h1"), [0.0]
+    holder = host.starts(clocks=Clocks(boottime=lambda: slept_s[0]))
+    await eventually(lambda: "begin" in host.work.calls, what="the ralph")
+    await host.pushes("one")
+    away = fleet.remote.bare.path.with_suffix(".away")
+    fleet.remote.bare.path.rename(away)
+
+    slept_s[0] = 8 * 3600.0
+    await eventually(lambda: "pause" in host.work.calls, timeout_s=30.0, what="the pause")
+    assert not holder.hold.may_attempt
+    away.rename(fleet.remote.bare.path)
+
+    await eventually(lambda: host.work.calls[-1] == "resume", timeout_s=30.0, what="the resume")
+    assert holder.hold.may_attempt
+
+
+async def test_a_pause_that_is_refused_ends_nothing(
+    fleet: FleetWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await fleet.host("h1")
+    await host.works()
+
+    async def refuse() -> None:
+        host.work.calls.append("refused")
+        raise WrongState("it is done: there is nothing to pause")
+
+    monkeypatch.setattr(host.work, "pause", refuse)
+    fleet.set_item(by_person(fleet.item, "pause", "me", 0.0))
+    assert host.holder is not None
+    await host.holder.want(fleet.item)
+
+    assert "refused" in host.work.calls
+    host.work.end(ItemState.DONE)
+    assert await host.ended() is Stage.RELEASED
 
 
 async def test_a_push_without_answer_is_not_repeated(fleet: FleetWorld) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -253,6 +254,54 @@ async def test_a_wiped_hub_gets_its_items_again(tmp_path: Path) -> None:
         hub.lose_writes(1000)
         await eventually(lambda: hub.values[Bucket.ITEMS])
         assert hub.values[Bucket.ITEMS][ITEM.id].value == write_value(held)
+
+
+async def test_an_older_state_in_the_hub_is_replaced(tmp_path: Path) -> None:
+    """Another machine gave a wiped hub what it knew last, which was long ago."""
+    hub, claimed = MemoryHub(), replace(ITEM, state=ItemState.CLAIMED, holder=HostName("h2"), token=1)
+    done = replace(ITEM, state=ItemState.DONE, token=2)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, done)
+        await eventually(lambda: one.member.picture.items)
+        await put(hub, Bucket.ITEMS, ITEM.id, claimed)
+        await eventually(lambda: hub.values[Bucket.ITEMS][ITEM.id].value == write_value(done))
+        assert one.member.picture.item(ITEM.id) == done
+
+
+async def test_items_are_written_down_as_they_change(tmp_path: Path) -> None:
+    hub, kept = MemoryHub(), list[Item]()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        one.member.keep = kept.append
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, state=ItemState.HELD))
+        await eventually(lambda: kept == [replace(ITEM, state=ItemState.HELD)])
+
+
+async def test_an_own_item_without_a_holder_is_taken(tmp_path: Path) -> None:
+    """The hub shows that this machine has an item that it gave back."""
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        own = replace(ITEM, state=ItemState.WORKING, holder=HostName("h1"), token=1)
+        await put(hub, Bucket.ITEMS, ITEM.id, own)
+        await eventually(lambda: one.held)
+        assert (one.held[0].item, one.held[0].start) == (own, None)
+
+
+async def test_an_item_without_a_lease_is_watched(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        missed: list[tuple[str, Lease, int]] = []
+        one.member.watcher = Mock(missed=lambda *about: missed.append(about))
+        claimed = replace(ITEM, state=ItemState.CLAIMED, holder=HostName("h2"), token=3)
+        await put(hub, Bucket.ITEMS, ITEM.id, claimed)
+        await eventually(lambda: missed)
+        key = lease_key(repo_id(ITEM.repo), ITEM.branch)
+        assert missed[0] == (key, Lease(HostName("h2"), "", 3, item=ITEM.id), 0)
+        await put(hub, Bucket.LEASES, key, Lease(HostName("h2"), "b", 3, item=ITEM.id))
+        await eventually(lambda: one.member.picture.known(Bucket.LEASES, key))
+        count = len(missed)
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(claimed, priority=1))
+        await eventually(lambda: one.member.picture.item(ITEM.id).priority)
+        assert len(missed) == count
 
 
 async def test_a_lost_hub_is_reported_once(tmp_path: Path) -> None:
