@@ -14,7 +14,7 @@ from ralphd.git.fence.lease_ref import decode_lease
 from tests.whole.fleet_stage import FleetScene
 
 RULES = ("lost", "stale", "shared", "unaccounted", "fsck", "left", "open", "held", "bug")
-NO_COMMIT = "0" * 40
+NO_COMMIT, ROOT = "0" * 40, Path(__file__).parents[2]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +125,12 @@ class Proof:
             yield from (f"left: {lock}" for lock in bare.rglob("*.lock"))
 
     def _bugs(self) -> Iterator[str]:
+        """Find tracebacks of ours; nats-py leaves some of its own in the log when a connection breaks."""
         for machine in self.scene.machines:
-            text = machine.daemon.words()
-            if "Traceback" in text:
-                yield f"bug: {machine.name}: ...{text[text.index('Traceback') :][:1500]}"
+            for text in machine.daemon.words().split("Traceback (most recent call last):")[1:]:
+                trace = text.partition("Z INFO")[0][:2000]
+                if f"{ROOT}/ralphd/" in trace:
+                    yield f"bug: {machine.name}: {trace}"
 
 
 def _turn(branch: str, before: Lease | None, lease: Lease) -> Iterator[str]:
