@@ -24,6 +24,7 @@ from ralphd.core.fleet.lease_model import (
     LeaseOrder,
     LeaseRules,
     LeaseStep,
+    Link,
     MoveRef,
     Orders,
     PushWanted,
@@ -162,6 +163,11 @@ class Holder:
     def lease(self) -> Lease | None:
         """The lease to continue with another holder, should this one fail; None where there is none."""
         return self.hold.lease if self.hold.is_active and self._recorded is not None else None
+
+    @property
+    def problem(self) -> str:
+        """Why pushes wait; empty while git answers."""
+        return (self._push_fault or "git does not answer") if self.hold.ref is Link.UNSURE else ""
 
     def drain(self) -> None:
         """Have the ralph finish its iteration; then ``run`` pushes, releases item and lease, and ends."""

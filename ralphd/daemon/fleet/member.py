@@ -75,6 +75,10 @@ class ItemHolder(Protocol):
     def why(self) -> str:
         """Why nothing was claimed; empty where it was."""
 
+    @property
+    def problem(self) -> str:
+        """Why its pushes wait; empty while git answers."""
+
     def drain(self) -> None:
         """Leave the item to other hosts after the iteration."""
 
@@ -201,9 +205,12 @@ class Member:
         """Put this machine's record into its bucket, every PRESENCE_S and when it has changed."""
         while True:
             if self.fabric.is_connected:
-                with suppress(HubUnreachable):
-                    record = await asyncio.to_thread(self.record)
+                refusal, record = None, await asyncio.to_thread(self.record)
+                try:
                     await self.fabric.put(Bucket.HOSTS, self.host, write_value(record))
+                except HubUnreachable as fault:
+                    refusal = f"the hub takes nothing: {fault}" if self.fabric.is_connected else None
+                self.services.trouble(f"{_TOPIC} hub", refusal)
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PRESENCE_S * random.uniform(0.8, 1.2)):  # noqa: S311
@@ -247,6 +254,9 @@ class Member:
         while True:
             await asyncio.sleep(TURN_S)
             await self._report_connection()
+            for item, holder in self.holders.items():
+                waits = f"pushes wait: {holder.problem}" if holder.problem else None
+                self.services.trouble(f"item {item}", waits)
             with suppress(HubUnreachable):
                 await self._take_turn()
 

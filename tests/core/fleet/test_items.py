@@ -123,6 +123,17 @@ def test_a_takeover_is_a_try() -> None:
     assert taken_over(ITEM, H2, 5) == claimed(ITEM, H2, 5)
 
 
+def test_an_item_is_no_tour_of_the_fleet() -> None:
+    """Row 22: it kills each machine that begins it."""
+    item, hosts = claimed(ITEM, H1, 1), [H1]
+    while item is not None and item.state is ItemState.CLAIMED:
+        hosts.append(HostName(f"h{len(hosts) + 1}"))
+        item = taken_over(item, hosts[-1], len(hosts))
+
+    assert item is not None
+    assert (item.state, item.tries, item.tried) == (ItemState.HELD, 3, ("h1", "h2", "h3"))
+
+
 @pytest.mark.parametrize("change", [{"tries": 2}, {"goal": "stopped"}])
 def test_a_takeover_may_only_hold(change: dict[str, Any]) -> None:
     new = taken_over(replace(HAD, **change), H2, 5)

@@ -246,6 +246,26 @@ async def test_a_push_after_a_takeover_is_fenced(fleet: FleetWorld) -> None:
     assert fleet.item.holder == "h2"
 
 
+async def test_a_host_without_hub_and_git_is_fenced(fleet: FleetWorld) -> None:
+    """Row 14."""
+    host = await fleet.host("h1")
+    holder = await host.works()
+    fleet.hub.cut("h1")
+    fence = host.work.fence
+    host.work.fence = replace(fence, url=f"{fence.url}-is-away")
+    late = host.work.commit("late")
+    await eventually(lambda: holder.problem, timeout_s=30.0, what="a push without an answer")
+    other = await take_over(fleet)
+    assert holder.hold.is_active
+
+    host.work.fence = fence
+    fleet.hub.heal("h1")
+
+    assert await host.ended() is Stage.FENCED
+    assert (fleet.ref(STALE), fleet.item.holder) == (late, "h2")
+    await other.pushes("two")
+
+
 async def test_unsaved_work_is_not_forgotten(fleet: FleetWorld) -> None:
     host = await fleet.host("h1")
     await host.works()
@@ -361,6 +381,36 @@ async def test_a_ralph_that_cannot_start_releases(fleet: FleetWorld) -> None:
     assert (fleet.item.state, fleet.item.tries, fleet.ref(HEAD_REF)) == (ItemState.OPEN, 1, "")
     assert fleet.item.last is not None
     assert fleet.item.last.why == "no agent is installed"
+
+
+async def test_a_wrong_clock_decides_nothing(fleet: FleetWorld) -> None:
+    """Row 21: its wall clock is wrong by days, in both directions."""
+    host, wall = await fleet.host("h1"), [1e6]
+    holder = host.starts(clocks=Clocks(wall=lambda: wall[0]))
+    await eventually(lambda: "begin" in host.work.calls, what="the ralph")
+    await host.pushes("one")
+    wall[0] = 5e9
+    before = holder.hold.renewed_at
+    await eventually(lambda: holder.hold.renewed_at > before, timeout_s=30.0, what="a renewal")
+    await host.pushes("two")
+    wall[0] = 1.0
+    await host.pushes("three")
+    assert (fleet.lease().token, fleet.lease().at) == (1, 1.0)
+    assert host.work.calls == ["begin"]
+
+
+async def test_a_remote_that_is_away_is_named(fleet: FleetWorld) -> None:
+    """Row 13: what waits is pushed when git is back."""
+    host = await fleet.host("h1")
+    holder = await host.works()
+    away = fleet.remote.bare.path.with_suffix(".away")
+    fleet.remote.bare.path.rename(away)
+    head = host.work.commit("two")
+    await eventually(lambda: holder.problem, timeout_s=30.0, what="the problem")
+    assert "does not appear to be a git repository" in holder.problem or "not exist" in holder.problem
+    away.rename(fleet.remote.bare.path)
+    await host.pushed(head)
+    assert holder.problem == ""
 
 
 async def test_a_long_outage_pauses_the_ralph(fleet: FleetWorld) -> None:

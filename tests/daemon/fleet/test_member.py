@@ -15,8 +15,10 @@ import pytest
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.items import KEPT_S
 from ralphd.core.fleet.model import HostName, HostRecord, Item, ItemId, ItemState, Lease, Need, Want
 from ralphd.core.fleet.names import lease_key, repo_id, want_key
+from ralphd.daemon.fleet import joined
 from ralphd.daemon.fleet import member as members
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet
@@ -24,7 +26,7 @@ from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import HubSilent, NotFound, UsageError, WrongState
-from ralphd.fleet.fabric import Bucket
+from ralphd.fleet.fabric import Bucket, HubUnreachable
 from ralphd.fleet.memory import MemoryFabric, MemoryHub
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
@@ -52,6 +54,7 @@ class Holder:
 
     lease: Lease | None = None
     why: str = ""
+    problem: str = ""
     fails: bool = False
 
     def drain(self) -> None:
@@ -302,6 +305,64 @@ async def test_an_item_without_a_lease_is_watched(tmp_path: Path) -> None:
         await put(hub, Bucket.ITEMS, ITEM.id, replace(claimed, priority=1))
         await eventually(lambda: one.member.picture.item(ITEM.id).priority)
         assert len(missed) == count
+
+
+def test_items_come_back_from_the_disk(tmp_path: Path) -> None:
+    """Row 5: the hub is wiped while each machine restarts."""
+    over = replace(ITEM, id=ItemId("i-bbbb"), state=ItemState.DONE, ended_at=0.0)
+    for each in (ITEM, over, replace(ITEM, priority=1)):
+        joined._keep(tmp_path / "items", each)
+    (tmp_path / "items" / "i-cccc.json").write_text("{}")
+
+    assert [*joined._kept(tmp_path / "items", now=KEPT_S + 1.0)] == [replace(ITEM, priority=1)]
+    assert not (tmp_path / "items" / "i-bbbb.json").exists()
+
+
+async def test_a_hub_that_takes_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 7: the hub's disk is full, so it answers, and refuses each write."""
+    hub, is_full = MemoryHub(), [True]
+    written = MemoryFabric.put
+
+    async def put_or_refuse(self: MemoryFabric, *about: Any) -> int:
+        if is_full[0]:
+            raise HubUnreachable("insufficient resources")
+        return await written(self, *about)
+
+    monkeypatch.setattr(members, "PRESENCE_S", 0.05)
+    monkeypatch.setattr(MemoryFabric, "put", put_or_refuse)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: any("takes nothing" in each for each in one.member.services.problems()))
+        is_full[0] = False
+        await eventually(lambda: not one.member.services.problems())
+
+
+async def test_a_machine_without_git_says_so(tmp_path: Path) -> None:
+    """Row 13."""
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: one.held)
+        one.held[0].problem = "no route to host"
+        await eventually(lambda: any("no route" in each for each in one.member.services.problems()))
+        one.held[0].problem = ""
+        await eventually(lambda: not one.member.services.problems())
+
+
+async def test_an_item_of_a_newer_version_is_left(tmp_path: Path) -> None:
+    """Row 28."""
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        newer = {**write_value(ITEM), "v": 2}
+        writer = MemoryFabric(hub, "writer")
+        await writer.connect()
+        await writer.put(Bucket.ITEMS, ITEM.id, newer)
+        await eventually(lambda: one.member.picture.too_new)
+        await put(hub, Bucket.ITEMS, "i-bbbb", replace(ITEM, id=ItemId("i-bbbb"), branch="b"))
+        await eventually(lambda: one.held)
+        assert one.held[0].item.id == "i-bbbb"
+        with pytest.raises(NotFound, match="newer version"):
+            one.member.picture.item(ITEM.id)
+        assert hub.values[Bucket.ITEMS][ITEM.id].value == newer
 
 
 async def test_a_lost_hub_is_reported_once(tmp_path: Path) -> None:
