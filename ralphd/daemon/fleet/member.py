@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import psutil
-
 from ralphd import __version__
 from ralphd.agents.description import DESCRIBED, description_of
 from ralphd.config.specs import AccountsSpec, FleetSpec
@@ -218,8 +216,7 @@ class Member:
 
     def record(self) -> HostRecord:
         """Return this machine as the others see it. Blocks."""
-        spec, memory = self.spec(), psutil.virtual_memory()
-        cpus = os.cpu_count() or 1
+        spec, (memory_bytes, free_bytes), cpus = self.spec(), _memory(), os.cpu_count() or 1
         return HostRecord(
             self.host,
             self.boot,
@@ -227,10 +224,10 @@ class Member:
             labels=tuple(spec.labels),
             logins=self._logins(),
             allow_repos=tuple(spec.allow_repos),
-            slots=spec.slots or max(1, min(cpus // 2, memory.total // (3 * _GIB))),
+            slots=spec.slots or max(1, min(cpus // 2, memory_bytes // (3 * _GIB))),
             used=len(self.holders),
             cpus=cpus,
-            memory_free_bytes=memory.available,
+            memory_free_bytes=free_bytes,
             disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free,
             draining=self.draining,
             clones=tuple(_names(self.work_directory / "clones")),
@@ -304,11 +301,13 @@ class Member:
         if not free:
             return
         me, limits = self._me(), self.picture.limits
-        item = None if me is None else fit.choose(free, me, self.picture.heard(), limits, now)
+        heard = self.picture.heard()
+        item = None if me is None else fit.choose(free, me, heard, limits, now)
         if item is None or me is None:
             return
-        suits = fit.score(item, me, limits, now)
-        await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
+        if any(each.name != self.host and not fit.misfits(item, each, limits, now) for each in heard):
+            suits = fit.score(item, me, limits, now)
+            await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
         latest = self.picture.item(item.id)
         if not fit.waits_for(latest, self.services.clock.now()) and not self.draining:
             self.take(latest)
@@ -436,6 +435,13 @@ class Member:
                         with suppress(WrongRevision):
                             await self.fabric.create(Bucket.ITEMS, key, write_value(item))
                 since = connected
+
+
+def _memory() -> tuple[int, int]:
+    """Return the bytes of memory, and those that are available; psutil would cost 1 MB of them."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kilobytes = {words[0]: int(words[1]) for words in lines}
+    return kilobytes["MemTotal:"] << 10, kilobytes["MemAvailable:"] << 10
 
 
 def _existing(directory: Path) -> Path:

@@ -154,6 +154,16 @@ async def test_an_open_item_is_taken_once(tmp_path: Path) -> None:
         await eventually(lambda: one.fleet.view()["hosts"][0]["used"] == 1)
 
 
+async def test_a_machine_alone_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "LONGEST_DELAY_S", 1000.0)
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", labels=("x",)) as two:
+        await eventually(lambda: len(one.member.picture.hosts) == len(two.member.picture.hosts) == 2)
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, need=Need(labels=("x",))))
+        await eventually(lambda: two.held)
+        assert one.held == []
+
+
 async def test_a_machine_that_does_not_fit_says_why(tmp_path: Path) -> None:
     hub = MemoryHub()
     needs = replace(ITEM, need=Need(labels=("gpu",)))
