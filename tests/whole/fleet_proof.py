@@ -19,7 +19,7 @@ NO_COMMIT, ROOT = "0" * 40, Path(__file__).parents[2]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The result of a scene. ``places``: where the commits of agents were found."""
+    """The result of a scene. ``places``: where commits of agents were found."""
 
     seed: int
     machines: int
@@ -28,6 +28,7 @@ class Figures:
     moves: int
     holdings: int
     takeovers: int
+    files: int
     places: Counter[str]
     troubles: Counter[str]
     faults: tuple[str, ...]
@@ -49,7 +50,7 @@ class Proof:
 
     def __init__(self, scene: FleetScene) -> None:
         self.scene, self.places = scene, Counter[str]()
-        self.pushes = self.moves = self.holdings = self.takeovers = 0
+        self.pushes = self.moves = self.holdings = self.takeovers = self.files = 0
 
     def figures(self) -> Figures:
         """Return the figures, with all faults."""
@@ -63,7 +64,7 @@ class Proof:
         faults += [f"open: {each}: {view}" for each, view in items.items() if view.get("state") != "done"]
         return Figures(
             scene.seed, len(scene.machines), len(scene.items), self.pushes, self.moves, self.holdings,
-            self.takeovers, self.places, scene.faults, tuple(faults),
+            self.takeovers, self.files, self.places, scene.faults, tuple(faults),
         )  # fmt: skip
 
     def _branch(self, bare: Path, branch: str) -> Iterator[str]:
@@ -113,6 +114,21 @@ class Proof:
             self.places[known.get(commit, "nowhere")] += 1
             if commit not in known:
                 yield f"unaccounted: {commit} of {branch} is nowhere"
+        yield from self._unaccounted_files()
+
+    def _unaccounted_files(self) -> Iterator[str]:
+        """Check that each file that was never committed is in a worktree, or in a commit made of it."""
+        scene, ledger = self.scene, self.scene.ledger.with_suffix(".files")
+        wanted = set(ledger.read_text().split()) if ledger.exists() else set[str]()
+        self.files = len(wanted)
+        left = [str(path) for path in scene.root.rglob("scratch-*") if path.is_file()]
+        if left:
+            wanted -= set(scene.git("hash-object", *left).split())
+        clones = [clone for machine in scene.machines for clone in _clones(machine.work)]
+        for directory in (*scene.bares, *clones):
+            lines = scene.git("rev-list", "--objects", "--all", at=directory).splitlines()
+            wanted -= {line.partition(" ")[0] for line in lines}
+        yield from (f"unaccounted: the uncommitted file {sha} is nowhere" for sha in sorted(wanted))
 
     def _fsck(self) -> Iterator[str]:
         clones = [clone for machine in self.scene.machines for clone in _clones(machine.work)]

@@ -54,7 +54,10 @@ WORK = """#!/bin/sh
 # One commit, and exit status 1 while there is more to do: each run of this is an iteration.
 mkdir -p work; n=$(ls work | wc -l); next=$((n + 1))
 [ "$n" -lt {steps} ] || exit 0
-sleep 0.$((n % 4 + 1))
+sleep 0.$((n % 4 + 4))
+if [ $((n % 5)) = 2 ]; then  # a file that is never committed
+  echo "$(date +%s%N) $$ scratch" > scratch-$next; git hash-object scratch-$next >> "{ledger}.files"
+fi
 echo "$(date +%s%N) $$" > work/$next
 git add -A work && git -c user.name=r -c user.email=r@example.com commit -qm "step $next" || exit 1
 echo "$(git symbolic-ref --short HEAD) $(git rev-parse HEAD)" >> "{ledger}"

@@ -13,7 +13,7 @@ from tests.whole.fleet_stage import FleetScene, Pace
 
 LIMIT_S = 600.0
 SEED, TORTURE_S = int(os.environ.get("SEED", "1")), float(os.environ.get("TORTURE_S", "0"))
-SHORT = Pace(hosts=5, items=6, steps=12, play_s=15.0, fault_s=0.9)
+SHORT = Pace(hosts=5, items=5, steps=9, play_s=15.0, fault_s=0.9)
 LONG = Pace(hosts=5, items=10, steps=20, play_s=60.0, fault_s=0.9)
 
 
