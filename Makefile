@@ -16,7 +16,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
 
 dev: $(STAMP)
 
@@ -160,10 +160,11 @@ $(AUDIT_VENV)/.ready:
 
 # With new seeds for TORTURE_S seconds (60) each, SEED=N begins at one: a hostile agent in namespaces of its own; the
 # landing queue, whose daemon is killed all the time. Not part of `check`.
-torture: torture-agent torture-landing
+torture: torture-agent torture-landing torture-fleet
 torture-agent: TORTURED = test_hostile_agent
 torture-landing: TORTURED = test_landing_torture
-torture-agent torture-landing: $(STAMP)
+torture-fleet: TORTURED = test_fleet_torture
+torture-agent torture-landing torture-fleet: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/$(TORTURED).py -k any_order
 

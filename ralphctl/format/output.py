@@ -104,7 +104,12 @@ def wrapped_table(
     """Yield the lines of a table, each cell wrapped in its column, the heads dimmed."""
     for i, row in enumerate(rows):
         cells = zip(row, widths, strict=True)
-        columns = [textwrap.wrap(cell, width, break_on_hyphens=False) or [""] for cell, width in cells]
+        columns = [
+            [cell]
+            if len(cell) <= width and cell.isprintable()  # most are: a wrap takes 20 µs
+            else textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
+            for cell, width in cells
+        ]
         for parts in itertools.zip_longest(*columns, fillvalue=""):
             line = "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
             yield paint(indent + line.rstrip(), DIM, on=colour and i == 0)

@@ -597,9 +597,9 @@ class Regent:
         if run_id and has_schedule and not self._applicant(now).is_scheduled(now, local_zone()):
             self.post(events.ScheduleEnded(now, run_id))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
-        if self._live is not None:
-            await asyncio.to_thread(self._live.run.note_tree)
-            await asyncio.to_thread(self._live.run.keep_record)
+        if (live := self._live) is not None:  # which may end meanwhile
+            await asyncio.to_thread(live.run.note_tree)
+            await asyncio.to_thread(live.run.keep_record)
         if self._live is not None and (self._counting is None or self._counting.done()):
             self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
             self._post_cost(self._live, now)

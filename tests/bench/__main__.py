@@ -32,6 +32,7 @@ from tests.bench import (
     rows_guard,
     rows_help,
     rows_loop,
+    rows_machines,
     rows_many,
     rows_output,
     rows_recovery,
@@ -68,6 +69,8 @@ ROWS = (
     Row("worktree", rows_many.worktrees, 120.0),
     Row("limit", rows_many.limits, 60.0),
     Row("limit1000", rows_many.fleet_limits, 60.0),
+    Row("machines", rows_machines.machines, 120.0),
+    Row("crowd", rows_machines.crowd, 150.0),
     Row("report", rows_report.reports, 60.0),
     Row("help", rows_help.help_page, 30.0),
 )

@@ -112,6 +112,21 @@ async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path)
     await events.close()
 
 
+async def test_a_poll_survives_the_end_of_a_run(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    kept: list[int] = []
+
+    def ends() -> None:
+        regent._live = None
+
+    run = SimpleNamespace(note_tree=ends, keep_record=lambda: kept.append(1))
+    live = SimpleNamespace(run=run, run_id=RunId("r000001-0badcafe"))
+    regent._live = cast("LiveRun", live)
+    await regent.look_round()
+    assert kept == [1]
+    await events.close()
+
+
 async def test_the_first_output_is_not_before_the_start(tmp_path: Path) -> None:
     regent, events = await a_regent(tmp_path)
     regent.account._facts = replace(regent.account.facts, started_at=NOON)

@@ -282,6 +282,11 @@ class Daemon:
         marks = [str(self.state).encode(), *(f"RALPH_RUN_ID={run.name}\0".encode() for run in self._runs())]
         return [(pid, line) for pid, line in _processes(marks) if pid != os.getpid()]
 
+    def pids_of_runs(self) -> list[int]:
+        """Return the processes of all runs, with their shims."""
+        marks = [f"RALPH_RUN_ID={run.name}\0".encode() for run in self._runs()]
+        return [pid for pid, _ in _processes(marks)] if marks else []
+
     def clean_up(self) -> None:
         """End what was started here, and prove that nothing is left of it."""
         self.kill()

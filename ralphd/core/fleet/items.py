@@ -23,6 +23,11 @@ def is_holder(item: Item, host: HostName, token: int) -> bool:
     return item.state in HAS_HOLDER and item.holder == host and item.token == token
 
 
+def is_later(item: Item, other: Item) -> bool:
+    """Whether ``other`` is an earlier state of the item: a hub that shows it has forgotten the item's."""
+    return (item.token, item.state not in HAS_HOLDER) > (other.token, other.state not in HAS_HOLDER)
+
+
 def claimed(item: Item, host: HostName, token: int) -> Item | None:
     """Return an open item as claimed. ``token`` is of the lease in git, which the host has already."""
     if item.state is not ItemState.OPEN or item.goal != "running" or token <= item.token:

@@ -61,6 +61,13 @@ def step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> Leas
     """Return the next state and the orders for one fact. A final state only gives its key back."""
     if not hold.is_active:
         return _after_end(hold, fact)
+    new, orders = _step(hold, fact, rules, at)
+    if new.is_paused != hold.is_paused and new.is_active:
+        return new, (*orders, LeaseOrder.PAUSE if new.is_paused else LeaseOrder.RESUME)
+    return new, orders
+
+
+def _step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> LeaseStep:
     match fact:
         case Tick():
             return _tick(hold, fact, rules, at)
@@ -97,12 +104,10 @@ def _is_same(lease: Lease, other: Lease) -> bool:
 
 
 def _key_is_ours(hold: LeaseHold, at: float) -> LeaseStep:
-    resumes = (LeaseOrder.RESUME,) if hold.is_paused else ()
-    hold = replace(hold, key=Link.IDLE, key_at=at, renewed_at=at, is_contested=False, is_paused=False)
+    hold = replace(hold, key=Link.IDLE, key_at=at, renewed_at=at, is_contested=False, is_offline=False)
     if hold.ref is Link.IDLE and (hold.is_gone or hold.stage is Stage.CLAIMING):
-        hold, orders = _move(hold)
-        return hold, (*resumes, *orders)
-    return hold, resumes
+        return _move(hold)
+    return hold, ()
 
 
 def _key_is_not_ours(hold: LeaseHold, seen: KeySeen, at: float) -> LeaseStep:
@@ -139,7 +144,7 @@ def _moved(hold: LeaseHold, sha: str, at: float) -> LeaseStep:
     hold = replace(
         hold, lease=new, sha=sha, moving=None, commit=commit, ref=Link.IDLE, ref_at=at, moved_at=at
     )
-    hold = replace(hold, is_refused=False, is_gone=False, must_check=False)
+    hold = replace(hold, is_refused=False, is_gone=False, must_check=False, has_slept=False)
     if not new.host:
         return _end(hold, Stage.RELEASED)
     if hold.stage is Stage.CLAIMING:
@@ -183,7 +188,7 @@ def _still_ours(hold: LeaseHold, sha: str, lease: Lease) -> LeaseStep:
     stage = Stage.HOLDING if hold.stage is Stage.CLAIMING else hold.stage
     commit = "" if is_branch_refused or hold.commit == lease.pushed else hold.commit
     hold = replace(hold, lease=lease, sha=sha, stage=stage, n=max(hold.n, lease.n), commit=commit)
-    hold = replace(hold, moving=None, is_refused=False, is_gone=False, must_check=False)
+    hold = replace(hold, moving=None, is_refused=False, is_gone=False, must_check=False, has_slept=False)
     return hold, (LeaseOrder.HOLD_ITEM,) if is_branch_refused else ()
 
 
@@ -205,12 +210,16 @@ def _after_end(hold: LeaseHold, fact: LeaseFact) -> LeaseStep:
 
 
 def _tick(hold: LeaseHold, tick: Tick, rules: LeaseRules, at: float) -> LeaseStep:
-    """Do what is due. A gap of the boot clock between two ticks is a sleep, or a daemon that was frozen."""
-    slept_s = tick.boottime_s - hold.boottime_s
-    must_check = hold.must_check or slept_s > rules.lease_s
-    hold, orders = _tick_ref(replace(hold, boottime_s=tick.boottime_s, must_check=must_check), rules, at)
-    if rules.max_offline_s and not hold.is_paused and at - hold.renewed_at > rules.max_offline_s:
-        hold, orders = replace(hold, is_paused=True), (*orders, LeaseOrder.PAUSE)
+    """Do what is due. A gap of the boot clock between two ticks is a sleep, or a daemon that was frozen.
+
+    The ralph is paused only if the ref is not checked by the next tick: a pause can end a command.
+    """
+    has_slept = hold.has_slept or tick.boottime_s - hold.boottime_s > rules.lease_s
+    is_offline = hold.is_offline or 0 < rules.max_offline_s < at - hold.renewed_at
+    hold = replace(hold, is_unchecked=hold.has_slept, has_slept=has_slept, is_offline=is_offline)
+    ref_at = at - rules.lease_s if has_slept and not hold.is_unchecked else hold.ref_at  # read it now
+    hold = replace(hold, boottime_s=tick.boottime_s, must_check=hold.must_check or has_slept, ref_at=ref_at)
+    hold, orders = _tick_ref(hold, rules, at)
     must_read = hold.key is Link.UNSURE or hold.is_gone
     due_s = rules.lease_s / (6 if must_read else 3)
     if hold.key is Link.BUSY or hold.is_contested or tick.connected_since is None or at - hold.key_at < due_s:

@@ -185,13 +185,22 @@ class LeaseHold:
     is_gone: bool = False
     """Somebody deleted the ref; it is set again if NATS names this host."""
     must_check: bool = False
-    is_paused: bool = False
+    has_slept: bool = False
+    """The machine, or the daemon, slept for longer than a lease, and the ref was not checked since."""
+    is_unchecked: bool = False
+    is_offline: bool = False
+    """The hub was away for longer than ``max_offline_s``."""
     owes_key: bool = False
 
     @property
     def is_active(self) -> bool:
         """Whether this host may hold the ref: the answer to another that asks."""
         return self.stage in (Stage.CLAIMING, Stage.HOLDING, Stage.RELEASING)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the ralph has to rest: its work may be another's by now."""
+        return self.is_offline or (self.is_unchecked and self.has_slept)
 
     @property
     def may_attempt(self) -> bool:

@@ -24,6 +24,7 @@ from ralphd.core.fleet.lease_model import (
     LeaseOrder,
     LeaseRules,
     LeaseStep,
+    Link,
     MoveRef,
     Orders,
     PushWanted,
@@ -162,6 +163,11 @@ class Holder:
     def lease(self) -> Lease | None:
         """The lease to continue with another holder, should this one fail; None where there is none."""
         return self.hold.lease if self.hold.is_active and self._recorded is not None else None
+
+    @property
+    def problem(self) -> str:
+        """Why pushes wait; empty while git answers."""
+        return (self._push_fault or "git does not answer") if self.hold.ref is Link.UNSURE else ""
 
     def drain(self) -> None:
         """Have the ralph finish its iteration; then ``run`` pushes, releases item and lease, and ends."""
@@ -352,9 +358,13 @@ class Holder:
 
     def _after(self, end: _End, item: Item) -> Item | None:
         token, commit, now = self.hold.lease.token, self.hold.lease.pushed, self._clocks.wall()
+        # A hub that forgot shows the item as it was before this host had it.
+        own = item if is_holder(item, self.host, token) else taken_over(item, self.host, token)
+        if own is None or own.state is ItemState.HELD:
+            return own
         if end.state is ItemState.OPEN:
-            return released(item, self.host, token, why=end.why, commit=commit, is_try=end.is_try)
-        return advanced(item, self.host, token, end.state, now, why=end.why, commit=commit)
+            return released(own, self.host, token, why=end.why, commit=commit, is_try=end.is_try)
+        return advanced(own, self.host, token, end.state, now, why=end.why, commit=commit)
 
     async def _write_item(self, change: Callable[[Item], Item | None]) -> Item | None:
         """Change the item as soon as the hub answers, while the lease is ours. None: not this host's."""
@@ -422,7 +432,7 @@ class Holder:
             case LeaseOrder.READ_REF:
                 self._feed(self._looked(await read_ref(fence, branch)))
             case LeaseOrder.PAUSE | LeaseOrder.RESUME:
-                await self._pause("offline", is_on=order is LeaseOrder.PAUSE)
+                await self._pause("lease", is_on=order is LeaseOrder.PAUSE)
             case LeaseOrder.HOLD_ITEM:
                 self._refusal = self._push_fault or "the remote refused the branch"
                 self._end_with(_End(ItemState.HELD, self._refusal))
@@ -438,4 +448,5 @@ class Holder:
             self._pauses = self._pauses | {by} if is_on else self._pauses - {by}
             self._changed.set()
             if self._is_begun and bool(self._pauses) != was:
-                await (self.work.pause() if self._pauses else self.work.resume())
+                with suppress(RalphdError):  # it has just ended, or a person was faster
+                    await (self.work.pause() if self._pauses else self.work.resume())

@@ -3,6 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ralphd.config.configuration import data_home
 from ralphd.config.specs import FleetSpec
 from ralphd.core.fleet.checked import read_value, write_value
+from ralphd.core.fleet.items import is_old
 from ralphd.core.fleet.lease_model import LeaseRules, TakeLease
 from ralphd.core.fleet.model import Item, Lease
+from ralphd.core.time import Moment
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet, remote_fence
 from ralphd.daemon.fleet.holder import Holder
@@ -70,7 +73,9 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
         fence_of=lambda item: remote_fence(work_directory, member.picture.item(item)),
     )  # fmt: skip
-    member.recorded = [*_recorded(holds)]
+    member.recorded, member.keep = [*_recorded(holds)], partial(_keep, directory / joining.ITEMS)
+    for item in _kept(directory / joining.ITEMS, services.clock.now()):
+        member.picture.remember(item)
     sender = EventSender(
         fabric, host.events, directory / "events.json", lambda: users.present.fleet.share_events,
         services.trouble,
@@ -81,8 +86,9 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
 def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":
     from ralphd.fleet.nats import HubSettings, NatsFabric
 
-    is_hub = own.hub_host == own.host
-    replicas = read_record(directory.parent / "hub").servers if is_hub else 0
+    replicas, hub = int(own.hub_host == own.host), directory.parent / "hub"
+    if replicas and hub.exists():
+        replicas = read_record(hub).servers
     seed, ca = directory / "host.seed", directory / "ca.pem"
     return NatsFabric(HubSettings(own.servers, own.host, seed_file=seed, ca_file=ca, replicas=replicas))
 
@@ -101,6 +107,22 @@ def _record(directory: Path, item: Item, lease: JsonObject | None) -> None:
         return
     files.make_private_directory(directory)
     files.write_whole(path, files.as_json({"v": 1, "item": write_value(item), "lease": dict(lease)}))
+
+
+def _keep(directory: Path, item: Item) -> None:
+    """Write down an item of the fleet, for a hub that loses its store. Blocks for a moment."""
+    files.make_private_directory(directory)
+    files.write_whole(directory / f"{item.id}.json", files.as_json(write_value(item)))
+
+
+def _kept(directory: Path, now: Moment) -> Iterator[Item]:
+    for path in sorted(directory.glob("i-*.json")):
+        with suppress(files.Broken):
+            item = read_value(Item, files.read_json(path))
+            if isinstance(item, Item) and is_old(item, now):
+                path.unlink(missing_ok=True)
+            elif isinstance(item, Item):
+                yield item
 
 
 def _recorded(directory: Path) -> Iterator[tuple[Item, Lease]]:

@@ -15,23 +15,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-import psutil
-
 from ralphd import __version__
 from ralphd.agents.identity import Account
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
-from ralphd.core.fleet.items import by_person, is_old
+from ralphd.core.fleet.items import by_person, is_later, is_old
 from ralphd.core.fleet.lease_model import TakeLease
 from ralphd.core.fleet.model import (
     ENDED,
+    HAS_HOLDER,
     PRESENCE_S,
     Decline,
     HostName,
     HostRecord,
     Item,
     ItemId,
+    ItemState,
     Lease,
 )
 from ralphd.core.fleet.names import lease_key, repo_id
@@ -78,6 +78,10 @@ class ItemHolder(Protocol):
     def why(self) -> str:
         """Why nothing was claimed; empty where it was."""
 
+    @property
+    def problem(self) -> str:
+        """Why its pushes wait; empty while git answers."""
+
     def drain(self) -> None:
         """Leave the item to other hosts after the iteration."""
 
@@ -103,6 +107,8 @@ class Member:
     hold: Callable[[Item, TakeLease | Lease | None], ItemHolder]
     watcher: Watcher | None = None
     recorded: list[tuple[Item, Lease]] = field(default_factory=list)
+    keep: Callable[[Item], None] = lambda item: None
+    """Writes down an item, so that a hub that lost its store gets it again. Blocks."""
     picture: Picture = field(init=False)
     draining: bool = False
     limits_changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,6 +116,7 @@ class Member:
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _avoided: dict[str, float] = field(default_factory=dict)
     _declines: dict[ItemId, Decline] = field(default_factory=dict)
+    _unkept: dict[ItemId, Item] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: set[str] = field(default_factory=set)
     _installed: list[Account] = field(default_factory=list)
@@ -141,6 +148,7 @@ class Member:
                 self._take_turns,
                 self._restore,
                 self._clean_up,
+                self._remember,
                 *watch,
                 *follows,
                 *more,
@@ -175,21 +183,43 @@ class Member:
 
     async def _follow(self, bucket: Bucket) -> None:
         async for entry in self.fabric.watch(bucket):
+            before = self.picture.known(bucket, entry.key)
             value = self.picture.take(bucket, entry)
-            if isinstance(value, Item) and (holder := self.holders.get(value.id)) is not None:
-                await holder.want(value)
+            if isinstance(value, Item):
+                await self._item_seen(value, before.value if before else None, entry.revision)
             if bucket is Bucket.QUOTA:
                 self.limits_changed.set()
             if bucket is Bucket.LEASES and self.watcher is not None:
                 self.watcher.seen(entry.key, value if isinstance(value, Lease) else None, entry.revision)
 
+    async def _item_seen(self, item: Item, before: Item | None, revision: int) -> None:
+        if before is not None and is_later(before, item):
+            self.picture.remember(before, revision)
+            with suppress(HubUnreachable, WrongRevision):  # else the hub shows it again
+                await self.fabric.update(Bucket.ITEMS, item.id, write_value(before), revision=revision)
+            return
+        if item != before:
+            self._unkept[item.id] = item
+        if (holder := self.holders.get(item.id)) is not None:
+            await holder.want(item)
+
+    async def _remember(self) -> None:
+        while True:
+            await asyncio.sleep(TURN_S)
+            changed, self._unkept = self._unkept, {}
+            for item in changed.values():
+                await asyncio.to_thread(self.keep, item)
+
     async def _show(self) -> None:
         """Put this machine's record into its bucket, every PRESENCE_S and when it has changed."""
         while True:
             if self.fabric.is_connected:
-                with suppress(HubUnreachable):
-                    record = await asyncio.to_thread(self.record)
+                refusal, record = None, await asyncio.to_thread(self.record)
+                try:
                     await self.fabric.put(Bucket.HOSTS, self.host, write_value(record))
+                except HubUnreachable as fault:
+                    refusal = f"the hub takes nothing: {fault}" if self.fabric.is_connected else None
+                self.services.trouble(f"{_TOPIC} hub", refusal)
             self._changed.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(PRESENCE_S * random.uniform(0.8, 1.2)):  # noqa: S311
@@ -197,10 +227,9 @@ class Member:
 
     def record(self) -> HostRecord:
         """Return this machine as the others see it. Blocks."""
-        spec, memory = self.spec(), psutil.virtual_memory()
         if self.picture.monotonic() >= self._look_at:
             self._installed, self._look_at = [*installed_accounts()], self.picture.monotonic() + LOGINS_S
-        cpus = os.cpu_count() or 1
+        spec, (memory_bytes, free_bytes), cpus = self.spec(), _memory(), os.cpu_count() or 1
         return HostRecord(
             self.host,
             self.boot,
@@ -208,10 +237,10 @@ class Member:
             labels=tuple(spec.labels),
             logins=tuple(logins(self._installed, self.accounts(), self.services.clocks)),
             allow_repos=tuple(spec.allow_repos),
-            slots=spec.slots or max(1, min(cpus // 2, memory.total // (3 * _GIB))),
+            slots=spec.slots or max(1, min(cpus // 2, memory_bytes // (3 * _GIB))),
             used=len(self.holders),
             cpus=cpus,
-            memory_free_bytes=memory.available,
+            memory_free_bytes=free_bytes,
             disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free,
             draining=self.draining,
             clones=tuple(_names(self.work_directory / "clones")),
@@ -224,6 +253,9 @@ class Member:
         while True:
             await asyncio.sleep(TURN_S)
             await self._report_connection()
+            for item, holder in self.holders.items():
+                waits = f"pushes wait: {holder.problem}" if holder.problem else None
+                self.services.trouble(f"item {item}", waits)
             with suppress(HubUnreachable):
                 await self._take_turn()
 
@@ -261,6 +293,7 @@ class Member:
         )
         if rival:
             return
+        self._watch_orphans()
         now, here = self.services.clock.now(), self.picture.monotonic()
         free = [
             each
@@ -270,14 +303,31 @@ class Member:
         if not free:
             return
         me, limits = self._me(), self.picture.limits
-        item = None if me is None else fit.choose(free, me, self.picture.heard(), limits, now)
+        heard = self.picture.heard()
+        item = None if me is None else fit.choose(free, me, heard, limits, now)
         if item is None or me is None:
             return
-        suits = fit.score(item, me, limits, now)
-        await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
+        if any(each.name != self.host and not fit.misfits(item, each, limits, now) for each in heard):
+            suits = fit.score(item, me, limits, now)
+            await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
         latest = self.picture.item(item.id)
         if not fit.waits_for(latest, self.services.clock.now()) and not self.draining:
             self.take(latest)
+
+    def _watch_orphans(self) -> None:
+        """Find the items whose holder has no lease in the hub: it was wiped, or shows an older state."""
+        for item in self.picture.items:
+            if item.state not in HAS_HOLDER or item.holder is None or item.id in self.holders:
+                continue
+            key = lease_key(repo_id(item.repo), item.branch)
+            known = self.picture.known(Bucket.LEASES, key)
+            if known is not None and known.value.host:
+                continue
+            if item.holder == self.host and self._avoided.get(item.id, 0.0) <= self.picture.monotonic():
+                self.take(item)
+            elif self.watcher is not None:
+                lease = Lease(item.holder, "", item.token, item=item.id)
+                self.watcher.missed(key, lease, known.revision if known else 0)
 
     def _rival(self) -> str | None:
         """Return what the record under this machine's name says, if another machine has written it."""
@@ -293,9 +343,11 @@ class Member:
     def may_take(self, key: str, item_id: ItemId) -> bool:
         """Whether this machine may take over the lease with this key, of an item that has not ended."""
         known = self.picture.known(Bucket.ITEMS, item_id)
-        if self.draining or known is None or item_id in self.holders or known.value.state in ENDED:
+        if self.draining or known is None or item_id in self.holders:
             return False
         item: Item = known.value
+        if item.state in (*ENDED, ItemState.HELD):
+            return False
         is_its_branch = lease_key(repo_id(item.repo), item.branch) == key
         me, now = self._me(), self.services.clock.now()
         return is_its_branch and me is not None and not fit.misfits(item, me, self.picture.limits, now)
@@ -423,6 +475,13 @@ class Member:
                         await self.fabric.delete(Bucket.ITEMS, item.id, revision=known.revision)
                     self.picture.forget(Bucket.ITEMS, item.id)
             await asyncio.sleep(CLEAN_UP_S * random.uniform(0.8, 1.2))  # noqa: S311
+
+
+def _memory() -> tuple[int, int]:
+    """Return the bytes of memory, and those that are available; psutil would cost 1 MB of them."""
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kilobytes = {words[0]: int(words[1]) for words in lines}
+    return kilobytes["MemTotal:"] << 10, kilobytes["MemAvailable:"] << 10
 
 
 def _existing(directory: Path) -> Path:

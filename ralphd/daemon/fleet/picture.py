@@ -68,6 +68,10 @@ class Picture:
         values[entry.key] = Known(value, entry.revision, seen_at, entry.stored_at)
         return value
 
+    def remember(self, item: Item, revision: int = 0) -> None:
+        """Note an item as this machine knows it, whatever the hub shows."""
+        self._known[Bucket.ITEMS][item.id] = Known(item, revision, self.monotonic())
+
     def _seen_at(self, is_change: bool, value: Any) -> float:
         """Return now; for what was there before this machine connected, its age by its writer's clock."""
         age_s = 0.0 if is_change or not isinstance(value, HostRecord) else self.clock() - value.at

@@ -67,6 +67,13 @@ class Watcher:
         watch = self._watches.get(key) or LeaseWatch(fact, at, self._chance())
         self._watches[key], _ = step(watch, fact, self._rules, at)
 
+    def missed(self, key: str, lease: Lease, revision: int) -> None:
+        """Watch a lease that an item names and the hub does not have, as if it had been renewed now."""
+        if lease.host != self._host and key not in self._watches:
+            self._watches[key] = LeaseWatch(
+                KeySeen(lease, revision), self._clocks.monotonic(), self._chance()
+            )
+
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:

@@ -9,6 +9,7 @@ import base64
 import binascii
 import json
 import re
+import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -40,6 +41,8 @@ _HEAD: Final = re.compile(r"ralph-fleet-(\d{1,4})\.([A-Za-z0-9_-]*)")
 _VERSION: Final = 1
 _NOBODY: Final = HostName("")
 _MOST_PENDING: Final = 64
+ITEMS: Final = "items"
+"""The folder in which a host keeps the items of its fleet."""
 _OWN_FILES: Final = ("host.seed", "ca.pem", "fleet.json")
 
 
@@ -319,6 +322,7 @@ def keep(directory: Path, joined: Joined, *, seed: str = "") -> None:
     files.make_private_directory(directory)
     if seed:
         files.write_whole(directory / "host.seed", f"{seed}\n".encode())
+    shutil.rmtree(directory / ITEMS, ignore_errors=True)  # of an earlier fleet
     files.write_whole(directory / "ca.pem", joined.ca.encode("ascii"))
     files.write_whole(directory / "fleet.json", files.as_json(_JOINED.dump(joined)))
 

@@ -7,7 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.fleet.items import KEPT_S, advanced, by_person, claimed, is_old, released, taken_over
+from ralphd.core.fleet.items import (
+    KEPT_S,
+    advanced,
+    by_person,
+    claimed,
+    is_later,
+    is_old,
+    released,
+    taken_over,
+)
 from ralphd.core.fleet.model import ENDED, HAS_HOLDER, HostName, Item, ItemId, ItemState, LastTry
 from ralphd.errors import WrongState
 
@@ -17,6 +26,22 @@ HAD = replace(ITEM, state=ItemState.WORKING, holder=H1, token=4, tried=(H1,))
 HELD = replace(ITEM, state=ItemState.HELD, why="tried", tries=3, goal="stopped", tried=(H1,))
 FAILED = replace(ITEM, state=ItemState.FAILED, ended_at=1.0, tries=2, tried=(H1,))
 DONE = replace(ITEM, state=ItemState.DONE, ended_at=1.0)
+
+
+@pytest.mark.parametrize(
+    ("item", "other", "is_later_state"),
+    [
+        (DONE, DONE, False),
+        (HAD, ITEM, True),
+        (ITEM, HAD, False),
+        (replace(ITEM, token=4), HAD, True),
+        (replace(HAD, token=5), replace(ITEM, token=4), True),
+        (replace(HAD, state=ItemState.CLAIMED), HAD, False),
+        (replace(FAILED, token=4), replace(ITEM, token=4), False),
+    ],
+)
+def test_a_later_state_is_known(item: Item, other: Item, is_later_state: bool) -> None:
+    assert is_later(item, other) is is_later_state
 
 
 def test_an_open_item_is_claimed() -> None:
@@ -96,6 +121,17 @@ def test_a_takeover_is_a_try() -> None:
     assert taken_over(HAD, H2, 4) is None
     assert taken_over(DONE, H2, 5) is None
     assert taken_over(ITEM, H2, 5) == claimed(ITEM, H2, 5)
+
+
+def test_an_item_is_no_tour_of_the_fleet() -> None:
+    """Row 22: it kills each machine that begins it."""
+    item, hosts = claimed(ITEM, H1, 1), [H1]
+    while item is not None and item.state is ItemState.CLAIMED:
+        hosts.append(HostName(f"h{len(hosts) + 1}"))
+        item = taken_over(item, hosts[-1], len(hosts))
+
+    assert item is not None
+    assert (item.state, item.tries, item.tried) == (ItemState.HELD, 3, ("h1", "h2", "h3"))
 
 
 @pytest.mark.parametrize("change", [{"tries": 2}, {"goal": "stopped"}])

@@ -197,6 +197,7 @@ TICKS: list[tuple[str, dict[str, Any], float, Tick, Orders]] = [
     ("not at once", {"ref": Link.UNSURE}, 9.0, Tick(None), ()),
     ("a commit that waits", {"commit": "c2"}, 10.0, Tick(None), (MoveRef(NEXT, "b1", "c2", "c1"),)),
     ("a sleep is checked", {}, 10.0, Tick(None, 61.0), READ_REF),
+    ("a sleep is checked at once", {"ref_at": 9.0}, 10.0, Tick(None, 61.0), READ_REF),
     ("a nap is not", {}, 10.0, Tick(None, 60.0), ()),
     ("a release is retried", {"stage": Stage.RELEASING}, 10.0, Tick(None), (MoveRef(FREED_NEXT, "b1"),)),
     ("a deleted ref asks NATS", {"is_gone": True, "sha": ""}, 10.0, Tick(0.0), READ_KEY),
@@ -223,6 +224,33 @@ def test_after_a_sleep_no_agent_starts_unchecked() -> None:
 
     assert checked.may_attempt
     assert orders == ()
+
+
+def test_a_check_without_answer_pauses_at_the_next_tick() -> None:
+    asleep, orders = step(HELD, Tick(0.0, 7200.0), RULES, 10.0)
+    assert orders == READ_REF
+    paused, orders = step(asleep, Tick(0.0, 7205.0), RULES, 15.0)
+    assert orders == (LeaseOrder.PAUSE,)
+    assert step(paused, Tick(0.0, 7210.0), RULES, 18.0)[1] == ()
+
+    checked, orders = step(paused, RefSeen("b1", MINE), RULES, 19.0)
+
+    assert orders == (LeaseOrder.RESUME,)
+    assert checked.may_attempt
+    assert step(checked, Tick(0.0, 7214.0), RULES, 19.5)[1] == ()
+
+
+def test_a_sleep_within_an_outage_resumes_once() -> None:
+    rules = replace(RULES, max_offline_s=100.0)
+    asleep, _ = step(replace(HELD, moved_at=90.0), Tick(None, 7200.0), rules, 101.0)
+    checked, orders = step(asleep, RefSeen("b1", MINE), rules, 102.0)
+    assert orders == ()
+    assert not checked.may_attempt
+
+    back, orders = step(checked, KeyWritten(8), rules, 103.0)
+
+    assert orders == (LeaseOrder.RESUME,)
+    assert back.may_attempt
 
 
 def test_a_long_outage_pauses_where_wished() -> None:

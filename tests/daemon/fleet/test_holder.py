@@ -10,6 +10,8 @@ import pytest
 from ralphd.core.fleet.items import by_person
 from ralphd.core.fleet.lease_model import KeySeen, RefSeen, Stage, TakeLease
 from ralphd.core.fleet.model import HostName, Item, ItemState, Lease
+from ralphd.daemon.fleet.orders import Clocks
+from ralphd.errors import WrongState
 from ralphd.fleet.fabric import Bucket
 from tests.daemon.fleet.fleet_world import ITEM, KEY, FleetHost, FleetWorld
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, environment, world
@@ -151,6 +153,26 @@ async def test_a_wiped_hub_gets_its_lease_again(fleet: FleetWorld) -> None:
     assert fleet.item.state is ItemState.DONE
 
 
+@pytest.mark.parametrize("copy", ["none", "of another", "before the claim"])
+async def test_a_hub_that_forgot_gets_the_end(fleet: FleetWorld, copy: str) -> None:
+    """A restarted daemon is drained before it has seen the item in the hub."""
+    host = await fleet.host("h1")
+    await host.works()
+    await host.crashes()
+    other = await take_over(fleet)
+    await other.crashes()
+    stale = replace(ITEM, state=ItemState.CLAIMED, holder=HostName("h1"), token=1)
+    fleet.hub.wipe()
+    if copy != "none":
+        fleet.set_item(stale if copy == "of another" else ITEM)
+
+    (await other.resumes()).drain()
+    await other.ended()
+
+    assert (fleet.item.state, fleet.item.holder, fleet.item.token) == (ItemState.OPEN, None, 2)
+    assert fleet.lease().host == ""
+
+
 async def test_pushes_continue_without_the_hub(fleet: FleetWorld) -> None:
     host = await fleet.host("h1")
     await host.works()
@@ -222,6 +244,26 @@ async def test_a_push_after_a_takeover_is_fenced(fleet: FleetWorld) -> None:
     assert fleet.ref(STALE) == late
     assert fleet.ref(HEAD_REF) != late
     assert fleet.item.holder == "h2"
+
+
+async def test_a_host_without_hub_and_git_is_fenced(fleet: FleetWorld) -> None:
+    """Row 14."""
+    host = await fleet.host("h1")
+    holder = await host.works()
+    fleet.hub.cut("h1")
+    fence = host.work.fence
+    host.work.fence = replace(fence, url=f"{fence.url}-is-away")
+    late = host.work.commit("late")
+    await eventually(lambda: holder.problem, timeout_s=30.0, what="a push without an answer")
+    other = await take_over(fleet)
+    assert holder.hold.is_active
+
+    host.work.fence = fence
+    fleet.hub.heal("h1")
+
+    assert await host.ended() is Stage.FENCED
+    assert (fleet.ref(STALE), fleet.item.holder) == (late, "h2")
+    await other.pushes("two")
 
 
 async def test_unsaved_work_is_not_forgotten(fleet: FleetWorld) -> None:
@@ -341,6 +383,36 @@ async def test_a_ralph_that_cannot_start_releases(fleet: FleetWorld) -> None:
     assert fleet.item.last.why == "no agent is installed"
 
 
+async def test_a_wrong_clock_decides_nothing(fleet: FleetWorld) -> None:
+    """Row 21: its wall clock is wrong by days, in both directions."""
+    host, wall = await fleet.host("h1"), [1e6]
+    holder = host.starts(clocks=Clocks(wall=lambda: wall[0]))
+    await eventually(lambda: "begin" in host.work.calls, what="the ralph")
+    await host.pushes("one")
+    wall[0] = 5e9
+    before = holder.hold.renewed_at
+    await eventually(lambda: holder.hold.renewed_at > before, timeout_s=30.0, what="a renewal")
+    await host.pushes("two")
+    wall[0] = 1.0
+    await host.pushes("three")
+    assert (fleet.lease().token, fleet.lease().at) == (1, 1.0)
+    assert host.work.calls == ["begin"]
+
+
+async def test_a_remote_that_is_away_is_named(fleet: FleetWorld) -> None:
+    """Row 13: what waits is pushed when git is back."""
+    host = await fleet.host("h1")
+    holder = await host.works()
+    away = fleet.remote.bare.path.with_suffix(".away")
+    fleet.remote.bare.path.rename(away)
+    head = host.work.commit("two")
+    await eventually(lambda: holder.problem, timeout_s=30.0, what="the problem")
+    assert "does not appear to be a git repository" in holder.problem or "not exist" in holder.problem
+    away.rename(fleet.remote.bare.path)
+    await host.pushed(head)
+    assert holder.problem == ""
+
+
 async def test_a_long_outage_pauses_the_ralph(fleet: FleetWorld) -> None:
     host = await fleet.host("h1")
     host.rules = replace(host.rules, max_offline_s=0.8)
@@ -351,6 +423,44 @@ async def test_a_long_outage_pauses_the_ralph(fleet: FleetWorld) -> None:
     fleet.hub.heal()
 
     await eventually(lambda: host.work.calls[-1] == "resume", timeout_s=30.0, what="the resume")
+
+
+async def test_after_a_sleep_a_ralph_waits_for_git(fleet: FleetWorld) -> None:
+    """Row 11: a laptop slept for a night, and git does not answer at once."""
+    host, slept_s = await fleet.host("h1"), [0.0]
+    holder = host.starts(clocks=Clocks(boottime=lambda: slept_s[0]))
+    await eventually(lambda: "begin" in host.work.calls, what="the ralph")
+    await host.pushes("one")
+    away = fleet.remote.bare.path.with_suffix(".away")
+    fleet.remote.bare.path.rename(away)
+
+    slept_s[0] = 8 * 3600.0
+    await eventually(lambda: "pause" in host.work.calls, timeout_s=30.0, what="the pause")
+    assert not holder.hold.may_attempt
+    away.rename(fleet.remote.bare.path)
+
+    await eventually(lambda: host.work.calls[-1] == "resume", timeout_s=30.0, what="the resume")
+    assert holder.hold.may_attempt
+
+
+async def test_a_pause_that_is_refused_ends_nothing(
+    fleet: FleetWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await fleet.host("h1")
+    await host.works()
+
+    async def refuse() -> None:
+        host.work.calls.append("refused")
+        raise WrongState("it is done: there is nothing to pause")
+
+    monkeypatch.setattr(host.work, "pause", refuse)
+    fleet.set_item(by_person(fleet.item, "pause", "me", 0.0))
+    assert host.holder is not None
+    await host.holder.want(fleet.item)
+
+    assert "refused" in host.work.calls
+    host.work.end(ItemState.DONE)
+    assert await host.ended() is Stage.RELEASED
 
 
 async def test_a_push_without_answer_is_not_repeated(fleet: FleetWorld) -> None:

@@ -8,12 +8,14 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.items import KEPT_S
 from ralphd.core.fleet.lease_model import LeaseRules
 from ralphd.core.fleet.model import (
     HostName,
@@ -27,6 +29,7 @@ from ralphd.core.fleet.model import (
     Want,
 )
 from ralphd.core.fleet.names import lease_key, repo_id, want_key
+from ralphd.daemon.fleet import joined
 from ralphd.daemon.fleet import member as members
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet
@@ -36,7 +39,7 @@ from ralphd.daemon.fleet.sharing.events import EventSender
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import HubSilent, NotFound, UnknownRalph, UsageError, WrongState
-from ralphd.fleet.fabric import Bucket
+from ralphd.fleet.fabric import Bucket, HubUnreachable
 from ralphd.notify.hub import Hub
 from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import Clock
@@ -67,6 +70,7 @@ class Holder:
 
     lease: Lease | None = None
     why: str = ""
+    problem: str = ""
     fails: bool = False
 
     def drain(self) -> None:
@@ -240,6 +244,16 @@ async def test_an_open_item_is_taken_once(tmp_path: Path) -> None:
         await eventually(lambda: one.fleet.view()["hosts"][0]["used"] == 1)
 
 
+async def test_a_machine_alone_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "LONGEST_DELAY_S", 1000.0)
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", labels=("x",)) as two:
+        await eventually(lambda: len(one.member.picture.hosts) == len(two.member.picture.hosts) == 2)
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, need=Need(labels=("x",))))
+        await eventually(lambda: two.held)
+        assert one.held == []
+
+
 async def test_a_machine_that_does_not_fit_says_why(tmp_path: Path) -> None:
     hub = MemoryHub()
     needs = replace(ITEM, need=Need(labels=("gpu",)))
@@ -358,6 +372,112 @@ async def test_an_item_that_ended_long_ago_goes(tmp_path: Path, monkeypatch: pyt
         await eventually(lambda: [each.items for each in pictures] == [[held], [held]])
         hub.wipe()
         await eventually(lambda: hub.values[Bucket.ITEMS].keys() == {held.id})
+
+
+async def test_an_older_state_in_the_hub_is_replaced(tmp_path: Path) -> None:
+    """Another machine gave a wiped hub what it knew last, which was long ago."""
+    hub, claimed = MemoryHub(), replace(ITEM, state=ItemState.CLAIMED, holder=HostName("h2"), token=1)
+    done = replace(ITEM, state=ItemState.DONE, token=2)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, done)
+        await eventually(lambda: one.member.picture.items)
+        await put(hub, Bucket.ITEMS, ITEM.id, claimed)
+        await eventually(lambda: hub.values[Bucket.ITEMS][ITEM.id].value == write_value(done))
+        assert one.member.picture.item(ITEM.id) == done
+
+
+async def test_items_are_written_down_as_they_change(tmp_path: Path) -> None:
+    hub, kept = MemoryHub(), list[Item]()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        one.member.keep = kept.append
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, state=ItemState.HELD))
+        await eventually(lambda: kept == [replace(ITEM, state=ItemState.HELD)])
+
+
+async def test_an_own_item_without_a_holder_is_taken(tmp_path: Path) -> None:
+    """The hub shows that this machine has an item that it gave back."""
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        own = replace(ITEM, state=ItemState.WORKING, holder=HostName("h1"), token=1)
+        await put(hub, Bucket.ITEMS, ITEM.id, own)
+        await eventually(lambda: one.held)
+        assert (one.held[0].item, one.held[0].start) == (own, None)
+
+
+async def test_an_item_without_a_lease_is_watched(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        missed: list[tuple[str, Lease, int]] = []
+        one.member.watcher = Mock(missed=lambda *about: missed.append(about))
+        claimed = replace(ITEM, state=ItemState.CLAIMED, holder=HostName("h2"), token=3)
+        await put(hub, Bucket.ITEMS, ITEM.id, claimed)
+        await eventually(lambda: missed)
+        key = lease_key(repo_id(ITEM.repo), ITEM.branch)
+        assert missed[0] == (key, Lease(HostName("h2"), "", 3, item=ITEM.id), 0)
+        await put(hub, Bucket.LEASES, key, Lease(HostName("h2"), "b", 3, item=ITEM.id))
+        await eventually(lambda: one.member.picture.known(Bucket.LEASES, key))
+        count = len(missed)
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(claimed, priority=1))
+        await eventually(lambda: one.member.picture.item(ITEM.id).priority)
+        assert len(missed) == count
+
+
+def test_items_come_back_from_the_disk(tmp_path: Path) -> None:
+    """Row 5: the hub is wiped while each machine restarts."""
+    over = replace(ITEM, id=ItemId("i-bbbb"), state=ItemState.DONE, ended_at=0.0)
+    for each in (ITEM, over, replace(ITEM, priority=1)):
+        joined._keep(tmp_path / "items", each)
+    (tmp_path / "items" / "i-cccc.json").write_text("{}")
+
+    assert [*joined._kept(tmp_path / "items", now=KEPT_S + 1.0)] == [replace(ITEM, priority=1)]
+    assert not (tmp_path / "items" / "i-bbbb.json").exists()
+
+
+async def test_a_hub_that_takes_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row 7: the hub's disk is full, so it answers, and refuses each write."""
+    hub, is_full = MemoryHub(), [True]
+    written = MemoryFabric.put
+
+    async def put_or_refuse(self: MemoryFabric, *about: Any) -> int:
+        if is_full[0]:
+            raise HubUnreachable("insufficient resources")
+        return await written(self, *about)
+
+    monkeypatch.setattr(members, "PRESENCE_S", 0.05)
+    monkeypatch.setattr(MemoryFabric, "put", put_or_refuse)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: any("takes nothing" in each for each in one.member.services.problems()))
+        is_full[0] = False
+        await eventually(lambda: not one.member.services.problems())
+
+
+async def test_a_machine_without_git_says_so(tmp_path: Path) -> None:
+    """Row 13."""
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: one.held)
+        one.held[0].problem = "no route to host"
+        await eventually(lambda: any("no route" in each for each in one.member.services.problems()))
+        one.held[0].problem = ""
+        await eventually(lambda: not one.member.services.problems())
+
+
+async def test_an_item_of_a_newer_version_is_left(tmp_path: Path) -> None:
+    """Row 28."""
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        newer = {**write_value(ITEM), "v": 2}
+        writer = MemoryFabric(hub, "writer")
+        await writer.connect()
+        await writer.put(Bucket.ITEMS, ITEM.id, newer)
+        await eventually(lambda: one.member.picture.too_new)
+        await put(hub, Bucket.ITEMS, "i-bbbb", replace(ITEM, id=ItemId("i-bbbb"), branch="b"))
+        await eventually(lambda: one.held)
+        assert one.held[0].item.id == "i-bbbb"
+        with pytest.raises(NotFound, match="newer version"):
+            one.member.picture.item(ITEM.id)
+        assert hub.values[Bucket.ITEMS][ITEM.id].value == newer
 
 
 async def test_a_lost_hub_is_reported_once(tmp_path: Path) -> None:

@@ -203,6 +203,22 @@ async def test_a_hub_that_forgot_does_not_hinder(watching: Watching, holding: Fl
     assert watching.fleet.lease().host == "h2"
 
 
+async def test_an_item_whose_lease_is_lost_is_taken_over(watching: Watching, holding: FleetHost) -> None:
+    """The hub was wiped, and has only the item again."""
+    item = watching.fleet.item
+    await holding.crashes()
+    await holding.fabric.close()
+    watching.fleet.hub.wipe()
+    watching.fleet.set_item(item)
+    watching.watcher.seen(KEY, None, 0)  # what the wipe showed
+
+    watching.watcher.missed(KEY, Lease(HostName("h1"), "", 1, item=ITEM.id), 0)
+    await watching.taken()
+
+    await eventually(lambda: "begin" in watching.host.work.calls, what="the ralph on the other host")
+    assert (watching.fleet.lease().host, watching.fleet.lease().token) == ("h2", 2)
+
+
 async def test_of_two_watchers_one_takes(watching: Watching, holding: FleetHost) -> None:
     other = Watching(watching.fleet, await watching.fleet.host("h3"))
     await holding.crashes()
