@@ -193,7 +193,7 @@ def test_a_new_hub_keeps_the_key_of_another_fleet(world: World) -> None:
 def test_a_machine_without_control_gives_no_orders(world: World) -> None:
     ralphctl(world.two, "fleet", "drain", "h1", code=1)
     ralphctl(world.two, "fleet", "stop", "h1/demo", code=1)
-    ralphctl(world.one, "fleet", "stop", "h2/demo", code=1)  # h2 has no such ralph
+    ralphctl(world.one, "fleet", "stop", "h2/demo", code=4)  # h2 has no such ralph
     ralphctl(world.one, "fleet", "drain", "h2")
     assert [each["state"] for each in _fleet(world.two)["hosts"] if each["host"] == "h1"] == ["up"]
 
