@@ -443,8 +443,8 @@ async def test_after_any_faults_the_account_opens_again(tmp_path: Path, seed: in
                 case 5:
                     world.hub.answers_to_lose = chance.randrange(3)
                 case 6:
-                    host = chance.choice(world.hosts)
-                    host.quota = FleetQuota(host.member)
+                    begun_again = chance.choice(world.hosts)
+                    begun_again.quota = FleetQuota(begun_again.member)
                 case 7:
                     chance.choice(chance.choice(world.hosts).loops).force = Force.ALL
             await world.passes(chance.choice([1, 5, 20]))
