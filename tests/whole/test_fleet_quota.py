@@ -43,6 +43,8 @@ def machines(tmp_path: Path) -> Iterator[TwoMachines]:
             each.start()
             wait_for(lambda d=each: d.ask("GET", "/v1/fleet")["connected"], what="the hub")  # type: ignore[misc]
         yield TwoMachines(*accounts)
+        for each in (one, two):
+            assert "a task failed" not in (each.state / "ralphd.log").read_text()
 
 
 def test_a_limit_of_one_machine_holds_on_the_other(machines: TwoMachines) -> None:

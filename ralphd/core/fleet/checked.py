@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
+from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from ralphd.core.fleet.model import GOALS, LIMIT_STATES, VERSION, WANTS, HostName, ItemId
@@ -92,7 +93,7 @@ def write_value(value: Any) -> dict[str, Any]:
 def _object(shape: type[T], data: object) -> T:
     if not isinstance(data, Mapping):
         raise ValueError(f"{shape.__name__} is not an object")
-    values, kinds = {}, get_type_hints(shape)
+    values, kinds = {}, _kinds_of(shape)  # type: ignore[arg-type]  # a class can be hashed
     for each in fields(shape):  # type: ignore[arg-type]  # T is a dataclass
         where = f"{shape.__name__}.{each.name}"
         if each.name in data:
@@ -100,6 +101,10 @@ def _object(shape: type[T], data: object) -> T:
         elif each.default is MISSING and each.default_factory is MISSING:
             raise ValueError(f"{where} is missing")
     return shape(**values)
+
+
+_kinds_of = cache(get_type_hints)
+"""Most of the time of a value would go into it."""
 
 
 def _checked(kind: Any, value: object, where: str) -> Any:

@@ -7,7 +7,6 @@ day, so a host whose clock differs from most others corrects it.
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from statistics import median_high, median_low
 from typing import Any, Final
 
 from ralphd.core.fleet.model import AccountLimit, HostName
@@ -54,8 +53,9 @@ class HostTime:
 
 def ahead_s(own_s: float, every_s: Collection[float]) -> float:
     """Return by how much a clock is ahead of most. The values are relative to the hub's, which counts too."""
-    clocks = [0.0, *every_s]
-    difference_s = own_s - min(max(own_s, median_low(clocks)), median_high(clocks))
+    clocks = sorted((0.0, *every_s))
+    low, high = clocks[(len(clocks) - 1) // 2], clocks[len(clocks) // 2]  # both medians of an even number
+    difference_s = own_s - min(max(own_s, low), high)
     return difference_s if abs(difference_s) > TOLERATED_S else 0.0
 
 

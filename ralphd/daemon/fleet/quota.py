@@ -95,21 +95,22 @@ class FleetQuota:
     async def look(self) -> None:
         """Bring each account's clock and the fleet's value together, once."""
         fault = None
-        for clock in await asyncio.to_thread(self._present):
+        is_limited = any(each.state != quota.OPEN for each in self.member.picture.limits.values())
+        logged_in = [*self._logged_in()]  # the picture changes while a thread reads
+        for clock in await asyncio.to_thread(self._present, logged_in, is_limited=is_limited):
             try:
                 await self._bring_together(clock)
             except FAULTS as error:
                 fault = f"the clock of {clock.account} is not shared: {error}"
         self.member.services.trouble(TOPIC, fault)
 
-    def _present(self) -> list[QuotaClock]:
+    def _present(self, logged_in: list[QuotaClock], *, is_limited: bool) -> list[QuotaClock]:
         """Return the clocks to look at: none while nothing is limited, and no file has changed. Blocks."""
-        limited = [each for each in self.member.picture.limits.values() if each.state != quota.OPEN]
         signature, before = self._files.signature(), self._seen
-        if signature == before and not limited and not any(each.limit for each in self._clocks.values()):
+        if signature == before and not is_limited and not any(each.limit for each in self._clocks.values()):
             return []
         self._seen, self._clocks = signature, {each.account: each for each in self._files.clocks()}
-        every = {each.account: each for each in self._logged_in()} | self._clocks
+        every = {each.account: each for each in logged_in} | self._clocks
         return [each for each in every.values() if each.agent and shared_name(each)]
 
     def _logged_in(self) -> Iterator[QuotaClock]:

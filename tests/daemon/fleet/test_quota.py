@@ -1,6 +1,7 @@
 """One account on three hosts: one burnt call per limit, one probe per reset. Time is the test's."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -150,10 +151,10 @@ class QuotaWorld:
         host.loops.append(loop)
         return loop
 
-    async def passes(self, seconds: float) -> None:
-        """Let time pass: each second the hosts hear, look, and their loops act."""
-        for _ in range(round(seconds)):
-            self.now += 1.0
+    async def passes(self, seconds: float, step_s: float = 1.0) -> None:
+        """Let time pass: at each step the hosts take the news, look, and their loops act."""
+        for _ in range(round(seconds / step_s)):
+            self.now += step_s
             for host in self.hosts:
                 await settled()
                 if host.member.fabric.is_connected:
@@ -416,3 +417,43 @@ async def test_a_value_under_the_key_of_another_account_is_dropped(tmp_path: Pat
         await world.passes(2)
         assert world.hosts[1].member.picture.limits == {}
         assert world.hosts[1].clock().limit is None
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_after_any_faults_the_account_opens_again(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    async with a_world(tmp_path, 0.0, chance.choice([0.0, 7200.0, -7200.0])) as world:
+        for host in (1, 2, 3):
+            for name in ("a", "b"):
+                world.loop(host, f"{name}{host}")
+        for _ in range(12):
+            fault = chance.randrange(8)
+            match fault:
+                case 0:
+                    world.vendor.until = world.now + chance.choice([20.0, 60.0, 200.0])
+                    world.vendor.names_reset = chance.random() < 0.7
+                case 1:
+                    world.hub.cut(chance.choice(["h1", "h2", "h3"]))
+                case 2:
+                    world.hub.heal()
+                case 3:
+                    world.hub.wipe()
+                case 4:
+                    world.hub.lose_writes(chance.randrange(3))
+                case 5:
+                    world.hub.answers_to_lose = chance.randrange(3)
+                case 6:
+                    begun_again = chance.choice(world.hosts)
+                    begun_again.quota = FleetQuota(begun_again.member)
+                case 7:
+                    chance.choice(chance.choice(world.hosts).loops).force = Force.ALL
+            await world.passes(chance.choice([1, 5, 20]))
+        world.hub.heal()
+        world.vendor.until = 0.0
+        await world.passes(GUESS_S + 4 * PROBE_S, 5.0)
+        before = len(world.calls)
+        await world.passes(2 * LASTS_S, 5.0)
+        assert {name for _, name in world.calls[before:]} == {"a1", "b1", "a2", "b2", "a3", "b3"}
+        value = world.hub.values[Bucket.QUOTA].get(KEY)
+        assert value is None or value.value["state"] == "open"
+        assert all(each.clock().limit is None for each in world.hosts)
