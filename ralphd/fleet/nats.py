@@ -140,13 +140,13 @@ class NatsFabric:
             self._spawn(self._watch_over(), self._tasks)
 
     async def _open(self) -> None:
-        client, left = Client(), len(self._settings.servers)
+        client, left, opener = Client(), len(self._settings.servers), asyncio.current_task()
 
         async def on_error(error: Exception) -> None:
             nonlocal left
             left -= 1
             self._on_problem(error)
-            if left <= 0 and not is_open:
+            if left <= 0 and not is_open and asyncio.current_task() is opener:  # not its reader
                 raise HubUnreachable(self.problem)  # else nats-py would try until the time is up
 
         is_open = False

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
+from nats.aio.client import Client
 from nats.js.api import StorageType
 from nats.js.errors import APIError
 
@@ -280,6 +282,25 @@ async def test_a_first_try_that_fails_says_why(tmp_path: Path) -> None:
         with pytest.raises(HubUnreachable, match=why):
             await host.connect()
         await host.close()
+
+
+async def test_an_error_of_the_reader_raises_nothing(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub ends just after the handshake: a task of nats-py's, which nobody awaits, reports it."""
+    connect = Client.connect
+
+    async def reported(self: Client, **options: Any) -> None:
+        await connect(self, **options)
+        await asyncio.create_task(options["error_cb"](OSError("unexpected EOF")))
+
+    monkeypatch.setattr(Client, "connect", reported)
+    fabric = NatsFabric(server.settings("h1"))
+    try:
+        await fabric.connect()
+        assert fabric.problem == "unexpected EOF"
+    finally:
+        await fabric.close()
 
 
 async def test_a_silent_peer_is_no_hub() -> None:
