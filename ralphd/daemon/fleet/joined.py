@@ -12,9 +12,11 @@ from ralphd.config.specs import FleetSpec
 from ralphd.core.fleet.checked import read_value, write_value
 from ralphd.core.fleet.lease_model import LeaseRules, TakeLease
 from ralphd.core.fleet.model import Item, Lease
+from ralphd.daemon.fleet.clones import Clones
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet, remote_fence
 from ralphd.daemon.fleet.holder import Holder
+from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.fleet.work import RalphWork
@@ -68,6 +70,9 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
         fence_of=lambda item: remote_fence(work_directory, member.picture.item(item).repo),
     )  # fmt: skip
+    clones = Clones(work_directory / "clones", os.environ)
+    member.landings = Landings(own.host, shim.boot_id(), fabric, rules, clones)
+    services.turn_of = member.landings.turn
     member.recorded = [*_recorded(holds)]
     return Fleet(member, Control(member, host, directory / "wants.json"))
 

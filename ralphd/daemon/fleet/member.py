@@ -36,6 +36,7 @@ from ralphd.core.fleet.model import (
     Login,
 )
 from ralphd.core.fleet.names import lease_key, repo_id
+from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
@@ -97,6 +98,7 @@ class Member:
     ralphs: Callable[[], Collection[str]]
     hold: Callable[[Item, TakeLease | Lease | None], ItemHolder]
     watcher: Watcher | None = None
+    landings: Landings | None = None
     recorded: list[tuple[Item, Lease]] = field(default_factory=list)
     picture: Picture = field(init=False)
     draining: bool = False
@@ -126,8 +128,9 @@ class Member:
                 partial(self._follow, each)
                 for each in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES)
             ]
-            watch = () if self.watcher is None else (self.watcher.run,)
-            works = (self._connect, self._show, self._take_turns, self._restore, *watch, *follows, *more)
+            leases = [each.run for each in (self.watcher, self.landings) if each is not None]
+            works: list[Work] = [self._connect, self._show, self._take_turns, self._restore, *leases]
+            works += [*follows, *more]
             await asyncio.gather(*map(self._keep, works))
         finally:
             holders = [*self._tasks.values()]
@@ -281,7 +284,9 @@ class Member:
         return None if known is None else replace(known.value, used=len(self.holders), draining=self.draining)
 
     def may_take(self, key: str, item_id: ItemId) -> bool:
-        """Whether this machine may take over the lease with this key, of an item that has not ended."""
+        """Whether this machine may take over a lease: it waits to land there, or suits the item."""
+        if self.landings is not None and self.landings.wants(key):
+            return True
         known = self.picture.known(Bucket.ITEMS, item_id)
         if self.draining or known is None or item_id in self.holders or known.value.state in ENDED:
             return False
@@ -290,9 +295,20 @@ class Member:
         me, now = self._me(), self.services.clock.now()
         return is_its_branch and me is not None and not fit.misfits(item, me, self.picture.limits, now)
 
-    async def take_over(self, item_id: ItemId, lease: TakeLease) -> None:
-        """Claim the lease of a silent machine."""
-        if item_id not in self.holders and not self.draining:
+    def holds(self, key: str, token: int) -> bool:
+        """Whether this machine has the lease with this key and token."""
+        if self.landings is not None and self.landings.holds(key, token):
+            return True
+        items = ((each, each.item) for each in self.holders.values())
+        return any(
+            lease_key(repo_id(item.repo), item.branch) == key and each.holds(token) for each, item in items
+        )
+
+    async def take_over(self, key: str, item_id: ItemId, lease: TakeLease) -> None:
+        """Claim the lease of a silent machine: of an item, or of a branch to land on."""
+        if self.landings is not None and self.landings.wants(key):
+            self.landings.take(key, lease)
+        elif item_id not in self.holders and not self.draining:
             self.take(self.picture.item(item_id), lease)
 
     def take(self, item: Item, start: TakeLease | Lease | None = None) -> ItemHolder:
