@@ -220,6 +220,8 @@ class Holder(LeaseKeeper):
                 self._feed(PushWanted(head))
             if state in HAS_HOLDER:
                 self._progress = progress
+                if state is ItemState.WORKING and self._pauses:  # there was nothing to pause before
+                    await self.work.pause()
                 self._tasks.create_task(self._write_item(self._working))
                 await self._until(partial(self._is_pushed, head))
             elif state is not None:

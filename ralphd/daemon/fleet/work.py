@@ -355,11 +355,13 @@ class RalphWork:
 
     async def pause(self) -> None:
         """Pause the ralph after its iteration. Raises RalphdError."""
-        await self._ralphs.ask(self.name, PauseRequested)
+        with suppress(WrongState):  # it is done, and lands
+            await self._ralphs.ask(self.name, PauseRequested)
 
     async def resume(self) -> None:
         """Have a paused ralph continue. Raises RalphdError."""
-        await self._ralphs.ask(self.name, ResumeRequested)
+        with suppress(WrongState):
+            await self._ralphs.ask(self.name, ResumeRequested)
 
     # --- end --------------------------------------------------------------------------------------------
 

@@ -346,3 +346,14 @@ async def test_without_mode_an_item_is_done_when_pushed(world: LandingWorld, pai
     assert item.last is not None
     assert item.last.commit == world.bare.git("rev-parse", item.branch).strip()
     assert (item.finished, BASE_LEASE in world.bare.git("for-each-ref")) == ("", False)
+
+
+async def test_a_pause_does_not_stop_a_landing(world: LandingWorld, pair: list[Machine]) -> None:
+    await is_testing(world, pair[0])
+    world.set_item(by_person(world.present(ONE), "pause", "me", 0.0))
+    await pair[0].holders[ONE].want(world.present(ONE))
+    fast(world)
+
+    await world.becomes(ONE, "done")
+
+    world.check()
