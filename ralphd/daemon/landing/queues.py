@@ -225,7 +225,7 @@ class LandingQueues:
     async def recall(self, name: str) -> None:
         """Take what a ralph has in its queue out again. A push under way may still arrive."""
         for worker in [*self._workers.values()]:
-            await worker.change(partial(decisions.recalled, ralph=name))
+            await worker.recall(name)
 
     async def undo(self, name: str, number: int | None) -> dict[str, Any]:
         """Queue the revert of what a ralph landed last, or of a landing, tested like any other (M6).

@@ -192,6 +192,18 @@ class QueueWorker:
             return
         await self._at_rest.wait()
 
+    async def recall(self, ralph: str) -> None:
+        """Take what a ralph has in the queue out again, and end the tests of its batch."""
+        batch = self.queue.batch
+        await self.change(lambda now: decisions.recalled(now, ralph))
+        if batch is None or self.queue.batch is not None or batch.doing in (Doing.MERGING, Doing.MOVING):
+            return
+        for each in (self._tests, self._setups):
+            each.cut()
+        await self._at_rest.wait()
+        for each in (self._tests, self._setups):
+            each.allow()
+
     async def _advance(self) -> bool:
         """Take the next step. Return whether there may be another one at once."""
         self._at_rest.clear()

@@ -288,13 +288,18 @@ async def test_a_drained_machine_leaves_the_landing(world: LandingWorld, pair: l
     pair[0].holders[ONE].drain()
     item = await world.becomes(ONE, "open")
     await given_back(pair[0])
+    pair[1].starts(item)  # its ralph is there, and does not run
+    await eventually(lambda: doing(pair[1]) == "testing", timeout_s=LIMIT_S, what="the tests")
+    pair[1].holders[ONE].drain()
+    item = await world.becomes(ONE, "open")
+    await given_back(pair[1])
     fast(world)
 
-    pair[1].starts(item)
+    pair[0].starts(item)
     item = await world.becomes(ONE, "done")
 
     assert item.last is not None
-    assert (item.last.host, world.tips(), world.runs()) == ("h2", [item.last.commit], 1)
+    assert (item.last.host, world.tips(), world.runs()) == ("h1", [item.last.commit], 1)
     world.check()
 
 
