@@ -27,6 +27,8 @@ def green(world: World, tmp_path: Path) -> Path:
     """A file with the commits that passed the tests. They wait for as long as there is a file ``slow``."""
     seed, green = tmp_path / "seed", tmp_path / "green"
     (seed / "ralph.toml").write_text(RULES.format(green=green, slow=tmp_path / "slow"))
+    script = seed / "tasks.sh"  # two items never make the same commit
+    script.write_text(script.read_text().replace('"task $i"', '"task $i $(git branch --show-current)"'))
     git(seed, "commit", "--quiet", "--all", "-m", "landing")
     git(seed, "push", "--quiet", "origin", "HEAD:main")
     git(world.remote, "config", "core.logAllRefUpdates", "always")
@@ -38,7 +40,14 @@ def tips(world: World) -> list[str]:
 
 
 def test_two_items_land_on_main(world: World, green: Path) -> None:
+    world.hold.touch()  # both begin before one has landed
     ralphctl(world.one, "fleet", "submit", str(world.remote), "--count", "2")
+    wait_for(
+        lambda: [each["state"] for each in world.items()] == ["working", "working"],
+        timeout_s=LIMIT_S,
+        what="two items that are worked on",
+    )
+    world.hold.unlink()
     wait_for(
         lambda: [each["state"] for each in world.items()] == ["done", "done"],
         timeout_s=LIMIT_S,
