@@ -278,6 +278,8 @@ def _next(item: View) -> str:
     if item["next"]:
         why = item["why"] if item["state"] in ("held", "failed") else ""
         return "; ".join(filter(None, (why, item["next"])))
+    if item["landed"]:
+        return str(item["why"])
     if item["state"] in _ENDED:
         return f"{item['branch']} is at {last['commit']}" if last.get("commit") else str(item["why"])
     return f"continues the work of {last['host']}: {last['why']}" if last else ""

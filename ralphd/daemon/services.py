@@ -30,6 +30,8 @@ from ralphd.systemd import Systemd
 from ralphd.wire import EVENTS
 
 if TYPE_CHECKING:
+    from ralphd.core.landing.model import Target
+    from ralphd.daemon.landing.worker import LandingTurn
     from ralphd.daemon.ralph.run_source import RunSource
 
 logger = logging.getLogger(__name__)
@@ -93,7 +95,8 @@ class Services:
     have a place too. ``begun`` has who was started and when, ``clocks`` the accounts as last read, ``holds``
     the last order of starts. ``follow`` merges what landed into the branch of a ralph between two iterations.
     ``busy`` gives the directories in which a run lives, ``landing_of`` where the branch of a ralph stands in
-    its queue, ``why_unqueued`` why the branch of one that is done is not in it.
+    its queue, ``why_unqueued`` why the branch of one that is done is not in it. ``turn_of`` gives the turn to
+    move a target that a fleet shares.
     """
 
     state_directory: Path
@@ -119,6 +122,7 @@ class Services:
     follow: Callable[..., Awaitable[bool]] | None = None
     landing_of: Callable[[str], dict[str, Any] | None] = lambda _: None
     why_unqueued: Callable[[str], str] = lambda _: ""
+    turn_of: "Callable[[Target], LandingTurn | None]" = lambda _: None
     _troubles: dict[str, str] = field(default_factory=dict)
     _untold: list[str] = field(default_factory=list)
 

@@ -58,8 +58,10 @@ def advanced(
     """Return the item as its holder sees it: ``working``, ``landing``, ``done``, ``failed`` or ``held``."""
     if not is_holder(item, host, token) or state in (ItemState.OPEN, ItemState.CLAIMED):
         return None
+    if state is ItemState.LANDING:
+        return replace(item, state=state, finished=commit, why=_cut(why))
     if state in HAS_HOLDER:
-        return replace(item, state=state)
+        return replace(item, state=state, finished="", why="" if item.finished else item.why)
     last = _last(item, host, why or state.value, commit)
     ended_at = now if state in ENDED else None
     return replace(item, state=state, holder=None, last=last, why=_cut(why), ended_at=ended_at)

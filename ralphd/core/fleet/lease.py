@@ -91,8 +91,8 @@ def _step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> Lea
             return replace(hold, ref=Link.BUSY, is_refused=True), (LeaseOrder.READ_REF,)
         case LeaseNews.GIT_SILENT:
             return replace(hold, ref=Link.UNSURE, ref_at=at), ()
-        case PushWanted(commit=commit) if hold.stage is Stage.HOLDING:
-            return _move_if_wanted(replace(hold, commit=commit))
+        case PushWanted(commit=commit, last=last) if hold.stage is Stage.HOLDING:
+            return _move_if_wanted(replace(hold, commit=commit, last=last))
         case LeaseNews.RELEASE_WANTED if hold.stage is Stage.HOLDING:
             return _move_if_wanted(replace(hold, stage=Stage.RELEASING))
         case _:
@@ -130,10 +130,10 @@ def _move_if_wanted(hold: LeaseHold) -> LeaseStep:
 
 def _move(hold: LeaseHold) -> LeaseStep:
     """Push a blob that was never pushed before: a late one of an earlier try is told from it."""
-    n, last = hold.n + 1, hold.lease.pushed
+    n, last = hold.n + 1, hold.last or hold.lease.pushed
     commit = "" if hold.is_gone else hold.commit  # a refusal then has one cause
     host = NOBODY if hold.stage is Stage.RELEASING else hold.lease.host
-    new = replace(hold.lease, host=host, n=n, pushed=commit or last)
+    new = replace(hold.lease, host=host, n=n, pushed=commit or hold.lease.pushed)
     hold = replace(hold, n=n, moving=new, ref=Link.BUSY, is_refused=False)
     return hold, (MoveRef(new, hold.sha, commit, last if commit else ""),)
 

@@ -67,9 +67,13 @@ class RefMoved:
 
 @dataclass(frozen=True, slots=True)
 class PushWanted:
-    """A commit to push, a descendant of the last one that was."""
+    """A commit to push, a descendant of the last one that was.
+
+    ``last`` is where the branch is now, if others move it too: people may push to a target of landings.
+    """
 
     commit: str
+    last: str = ""
 
 
 class LeaseNews(StrEnum):
@@ -162,7 +166,7 @@ class LeaseHold:
     """A lease that this host claims or holds.
 
     ``lease`` and ``sha`` are the ref's while it is ours; during a claim, the new lease and the blob that it
-    replaces. ``moving`` is what MoveRef pushes, and ``commit`` waits to be pushed.
+    replaces. ``moving`` is what MoveRef pushes, and ``commit`` waits to be pushed; ``last`` as in PushWanted.
     """
 
     lease: Lease
@@ -179,6 +183,7 @@ class LeaseHold:
     moving: Lease | None = None
     n: int = 0
     commit: str = ""
+    last: str = ""
     is_refused: bool = False
     is_contested: bool = False
     """NATS names another host: the ref has to move before the key is ours again."""

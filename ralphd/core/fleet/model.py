@@ -28,7 +28,7 @@ LIMIT_STATES: Final = ("open", "limited", "probing")
 
 
 class ItemState(StrEnum):
-    """``held``: a person decides. ``landing``: done, and its branch waits in a landing queue."""
+    """``held``: a person decides. ``landing``: its ralph is done, and its branch is to land on the base."""
 
     OPEN = "open"
     CLAIMED = "claimed"
@@ -158,7 +158,9 @@ class Item:
     tried: tuple[HostName, ...] = ()
     last: LastTry | None = None
     why: str = ""
-    """Why it is held or failed."""
+    """Why it is held or failed, or does not land yet."""
+    finished: str = ""
+    """The commit at which its ralph was done, if its branch is to land or has landed."""
     by: str = ""
     at: Moment = 0.0
     ended_at: Moment | None = None

@@ -74,6 +74,7 @@ def item_view(item: Item, ages: Ages, now: Moment) -> dict[str, Any]:
         "goal": item.goal,
         "holder": item.holder,
         "why": item.why,
+        "landed": short_sha(last.commit) if last and item.finished and item.state is ItemState.DONE else None,
         "next": next_words(item, ages, now),
         "repo": normalized_url(item.repo),
         "branch": item.branch,
@@ -102,6 +103,8 @@ def next_words(item: Item, ages: Ages, now: Moment) -> str:
             return f"{item.holder} is silent{_ago(item.holder, ages)}; taken over if its lease does not move"
         case state if state in HAS_HOLDER and item.goal == "stopped":
             return f"{item.holder} stops it, then it needs you"
+        case ItemState.LANDING:
+            return item.why or f"lands on {item.base} if the tests pass"
         case _:
             return ""
 

@@ -134,11 +134,15 @@ class LandingBatch:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The branch that everything lands on. With ``url`` it is the remote's, which is called ``remote``."""
+    """The branch that everything lands on. With ``url`` it is the remote's, which is called ``remote``.
+
+    ``is_shared``: the machines of a fleet land on it, in turn, and git refuses what has not its lease.
+    """
 
     branch: str
     remote: str = ""
     url: str = ""
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

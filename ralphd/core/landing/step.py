@@ -94,6 +94,14 @@ def withdrawn(queue: LandingQueue, ralph: str) -> LandingQueue:
     return replace(queue, candidates=tuple(every))
 
 
+def recalled(queue: LandingQueue, ralph: str) -> LandingQueue:
+    """Return the queue without what a ralph has in it; the others of its batch begin again."""
+    gone = {each.id for each in queue.candidates if each.ralph == ralph and each.standing in _OPEN}
+    every = tuple(each for each in queue.candidates if each.id not in gone)
+    is_hit = queue.batch is not None and not gone.isdisjoint(queue.batch.ids)
+    return replace(queue, candidates=every, batch=None if is_hit else queue.batch)
+
+
 def rejoined(queue: LandingQueue) -> LandingQueue:
     """Begin to land again what waits on ``ralph/landed``, since the target went on without it (M3)."""
     return replace(queue, batch=LandingBatch(())) if queue.batch is None and not queue.blocked else queue

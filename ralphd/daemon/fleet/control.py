@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from ralphd.core.fleet.checked import write_value
 from ralphd.core.fleet.model import WANTS, HostName, Want
-from ralphd.core.fleet.names import decoded_name, lease_key, repo_id, want_key
+from ralphd.core.fleet.names import decoded_name, want_key
 from ralphd.core.supervision.door import Caller
 from ralphd.core.text import one_line
 from ralphd.daemon.fleet.member import Member
@@ -81,9 +81,7 @@ class Control:
     async def _answered(self, route: str, body: JsonObject, *, is_own: bool = False) -> JsonObject:
         if route == STATUS:
             key, token = body.get("lease"), body.get("token")
-            holders = [*self.member.holders.values()]
-            ours = [each for each in holders if lease_key(repo_id(each.item.repo), each.item.branch) == key]
-            return {"holds": any(type(token) is int and each.holds(token) for each in ours)}
+            return {"holds": type(token) is int and self.member.holds(str(key), token)}
         name, by = str(body.get("name")), one_line(str(body.get("by")), _BY_CHARS)
         if route == RALPH and is_name(name):
             return dict(json.loads(await self.ralphs.view_bytes(name)))

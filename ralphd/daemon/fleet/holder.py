@@ -14,30 +14,20 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from ralphd.core.fleet.checked import Rejected, read_value, write_value
 from ralphd.core.fleet.items import advanced, is_holder, released, taken_over
-from ralphd.core.fleet.lease import begin_claim, is_claimable, resume_hold, step
+from ralphd.core.fleet.lease import resume_hold
 from ralphd.core.fleet.lease_model import (
-    NOBODY,
-    KeySeen,
-    LeaseFact,
-    LeaseHold,
     LeaseNews,
     LeaseOrder,
     LeaseRules,
-    LeaseStep,
     Link,
-    MoveRef,
     Orders,
     PushWanted,
-    RefSeen,
     Stage,
     TakeLease,
-    Tick,
-    WriteKey,
 )
-from ralphd.core.fleet.model import HostName, Item, ItemState, Lease
-from ralphd.core.fleet.names import lease_key, repo_id
+from ralphd.core.fleet.model import HAS_HOLDER, HostName, Item, ItemState, Lease
 from ralphd.core.text import short_sha
-from ralphd.daemon.fleet.orders import Clocks, Report, move_ref, read_key, read_ref, tick_s, write_key
+from ralphd.daemon.fleet.orders import Clocks, LeaseKeeper, Report, tick_s
 from ralphd.errors import RalphdError, in_one_line
 from ralphd.fleet.fabric import Bucket, Fabric, HubUnreachable, JsonObject, WrongRevision
 from ralphd.git.fence.fence import Fence, SavedAside
@@ -57,11 +47,15 @@ Record: TypeAlias = Callable[[JsonObject | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The last commit of a branch, and how the work on it ended; ``state`` is None while it continues."""
+    """The last commit of a branch, and how the work on it ended; ``state`` is None while it continues.
+
+    ``working`` and ``landing`` are no end: it lands once it is pushed. ``commit`` is what landed.
+    """
 
     head: str
     state: ItemState | None = None
     why: str = ""
+    commit: str = ""
 
 
 class Work(Protocol):
@@ -101,7 +95,7 @@ class Work(Protocol):
 class _End:
     """What becomes of the item; OPEN: another host may take it. ``is_own``: the ralph has ended already.
 
-    ``is_patient``: it finishes its iteration first.
+    ``is_patient``: it finishes its iteration first. ``commit`` is what landed.
     """
 
     state: ItemState
@@ -110,9 +104,10 @@ class _End:
     is_try: bool = True
     is_own: bool = False
     is_patient: bool = False
+    commit: str = ""
 
 
-class Holder:
+class Holder(LeaseKeeper):
     """One item on this host. ``start``: the lease to take over, or the recorded one to continue."""
 
     def __init__(
@@ -129,26 +124,20 @@ class Holder:
         clocks: Clocks | None = None,
         start: TakeLease | Lease | None = None,
     ) -> None:
-        self.item, self.host, self.work, self.why = item, host, work, ""
-        self._boot, self._fabric, self._rules = boot, fabric, rules
-        self._record, self._report, self._clocks = record, report, clocks or Clocks()
-        self._start, self._key = start, lease_key(repo_id(item.repo), item.branch)
+        super().__init__(item.repo, item.branch, host, boot, fabric, rules, clocks or Clocks())
+        self.item, self.work = item, work
+        self._record, self._report, self._start = record, report, start
         self._has_ralph = self._is_resumed = isinstance(start, Lease)
         self._has_item = self._is_begun = self._is_releasing = False
         self._end: _End | None = None
         self._pauses = {"goal"} if item.goal == "paused" else set()
-        self._pausing, self._changed = asyncio.Lock(), asyncio.Event()
+        self._pausing = asyncio.Lock()
         self._recorded: Lease | None = None
-        self._push_fault, self._refusal, self._other, self._note = "", "", NOBODY, ""
-        at, boottime_s = self._clocks.monotonic(), self._clocks.boottime()
-        self.hold = LeaseHold(Lease(NOBODY, boot, 0), "", 0, at, at, at, at, boottime_s, Stage.LOST)
+        self._refusal, self._note, self._progress = "", "", Progress("")
         self._orders: Orders = ()
         if isinstance(start, Lease):  # another host that asks gets a yes from now on
+            at, boottime_s = self._clocks.monotonic(), self._clocks.boottime()
             self.hold, self._orders = resume_hold(start, at=at, boottime_s=boottime_s)
-
-    def holds(self, token: int) -> bool:
-        """Whether this host holds, or may hold, the lease with this token now."""
-        return self.hold.is_active and self.hold.lease.token == token
 
     async def run(self) -> None:
         """Claim or continue the lease, and work until it is released, lost or fenced. Once only.
@@ -190,32 +179,12 @@ class Holder:
                 self.why = why
                 return False
             await asyncio.sleep(tick_s(self._rules))
+        self.fence = self.work.fence
         if self._is_resumed:
             self._follow((self.hold, self._orders))
             return True
-        if self._end is not None or (start := await self._seen()) is None:
-            return False
-        key, ref, at = start.key, start.ref, self._clocks.monotonic()
-        claim = begin_claim(
-            self.item, self.host, self._boot, key, ref, at=at, boottime_s=self._clocks.boottime()
-        )
-        self._follow(claim)
-        return True
-
-    async def _seen(self) -> TakeLease | None:
-        key = await read_key(self._fabric, self._key)
-        if isinstance(self._start, TakeLease):  # unless the hub forgot the lease, only what was seen
-            if isinstance(key, KeySeen) and key.lease is None:
-                return replace(self._start, key=key)
-            return self._start
-        ref = await read_ref(self.work.fence, self.item.branch)
-        if isinstance(key, KeySeen) and isinstance(ref, RefSeen):
-            if is_claimable(key.lease, ref, self.host):
-                return TakeLease(key, ref)
-            self.why = "another host has the branch"
-            return None
-        self.why = "git does not answer" if ref is LeaseNews.GIT_SILENT else "the hub does not answer"
-        return None
+        start = self._start if isinstance(self._start, TakeLease) else None
+        return self._end is None and await self._claim(self.item, start)
 
     async def _own(self) -> None:
         ticker, life = self._tasks.create_task(self._tick()), self._tasks.create_task(self._live())
@@ -252,10 +221,18 @@ class Holder:
         self._tasks.create_task(self._write_item(self._working))
         while self._end is None:
             progress = await self.work.changed()
-            if not self._is_pushed(progress.head):
-                self._feed(PushWanted(progress.head))
-            if progress.state is not None:
-                self._end_with(_End(progress.state, progress.why, head=progress.head, is_own=True))
+            head, state = progress.head, progress.state
+            if not self._is_pushed(head):
+                self._feed(PushWanted(head))
+            if state in HAS_HOLDER:
+                self._progress = progress
+                if state is ItemState.WORKING and self._pauses:  # there was nothing to pause before
+                    await self.work.pause()
+                self._tasks.create_task(self._write_item(self._working))
+                await self._until(partial(self._is_pushed, head))
+            elif state is not None:
+                end = _End(state, progress.why, head=head, is_own=True, commit=progress.commit)
+                self._end_with(end)
 
     def _end_with(self, end: _End) -> None:
         self._end = self._end or end
@@ -293,7 +270,8 @@ class Holder:
         self._feed(LeaseNews.RELEASE_WANTED)
         await self._until(lambda: not self.hold.is_active)
         if item is not None:
-            await self._tell(_EVENTS[item.state], why=item.why or end.why, refs=refs, state=item.state.value)
+            data = {"why": item.why or end.why, "refs": refs, "state": item.state.value}
+            await self._tell(_EVENTS[item.state], **data, **({"commit": end.commit} if end.commit else {}))
 
     async def _save_stale(self) -> bool:
         await self.work.stop(at_once=True)
@@ -353,17 +331,20 @@ class Holder:
             await self._pause("goal", is_on=item.goal == "paused")
 
     def _working(self, item: Item) -> Item | None:
-        token = self.hold.lease.token
-        return advanced(item, self.host, token, ItemState.WORKING, self._clocks.wall())
+        token, now, last = self.hold.lease.token, self._clocks.wall(), self._progress
+        state = last.state or ItemState.WORKING
+        return advanced(item, self.host, token, state, now, why=last.why, commit=last.head)
 
     def _after(self, end: _End, item: Item) -> Item | None:
-        token, commit, now = self.hold.lease.token, self.hold.lease.pushed, self._clocks.wall()
+        token, now = self.hold.lease.token, self._clocks.wall()
+        commit = end.commit or self.hold.lease.pushed
         # A hub that forgot shows the item as it was before this host had it.
         own = item if is_holder(item, self.host, token) else taken_over(item, self.host, token)
         if own is None or own.state is ItemState.HELD:
             return own
         if end.state is ItemState.OPEN:
             return released(own, self.host, token, why=end.why, commit=commit, is_try=end.is_try)
+        own = own if end.commit or end.state is ItemState.HELD else replace(own, finished="")
         return advanced(own, self.host, token, end.state, now, why=end.why, commit=commit)
 
     async def _write_item(self, change: Callable[[Item], Item | None]) -> Item | None:
@@ -389,58 +370,23 @@ class Holder:
             await asyncio.sleep(tick_s(self._rules))
         return None
 
-    # Facts and orders
+    # The lease
 
-    async def _tick(self) -> None:
-        while self.hold.is_active:
-            self._feed(Tick(self._fabric.connected_since, self._clocks.boottime()))
-            await asyncio.sleep(tick_s(self._rules))
-
-    async def _until(self, is_true: Callable[[], bool]) -> None:
-        """Wait for a fact about the lease or the item; the end of the lease ends every wait."""
-        while not is_true() and (self.hold.is_active or self._end is None):
-            self._changed.clear()
-            await self._changed.wait()
-
-    def _feed(self, fact: LeaseFact) -> None:
-        self._follow(step(self.hold, fact, self._rules, self._clocks.monotonic()))
-
-    def _follow(self, following: LeaseStep) -> None:
-        self.hold, orders = following
+    def _stepped(self) -> None:
         kept = replace(self.hold.lease, n=self.hold.n)
         if self.hold.is_active and kept != self._recorded:
             self._recorded = kept
             self._record(write_value(kept))
-        for order in orders:
-            is_claim = self.hold.stage is Stage.CLAIMING
-            self._tasks.create_task(self._carry_out(order, is_claim=is_claim))
         if not self.hold.is_active:
             self._end_with(_End(ItemState.OPEN, f"the lease is {self.hold.stage}"))
-        self._changed.set()
 
-    async def _carry_out(self, order: WriteKey | MoveRef | TakeLease | LeaseOrder, *, is_claim: bool) -> None:
-        at, fence, branch = self._clocks.wall(), self.work.fence, self.item.branch
+    async def _act(self, order: LeaseOrder) -> None:
         match order:
-            case WriteKey():
-                self._feed(await write_key(self._fabric, self._key, order, at=at))
-            case MoveRef():
-                fact, why = await move_ref(fence, branch, order, self.host, is_claim=is_claim, at=at)
-                self._push_fault = why or self._push_fault
-                self._feed(fact)
-            case LeaseOrder.READ_KEY:
-                self._feed(self._looked(await read_key(self._fabric, self._key)))
-            case LeaseOrder.READ_REF:
-                self._feed(self._looked(await read_ref(fence, branch)))
             case LeaseOrder.PAUSE | LeaseOrder.RESUME:
                 await self._pause("lease", is_on=order is LeaseOrder.PAUSE)
             case LeaseOrder.HOLD_ITEM:
                 self._refusal = self._push_fault or "the remote refused the branch"
                 self._end_with(_End(ItemState.HELD, self._refusal))
-
-    def _looked(self, fact: KeySeen | RefSeen | LeaseNews) -> KeySeen | RefSeen | LeaseNews:
-        if not isinstance(fact, LeaseNews) and fact.lease is not None and fact.lease.host != self.host:
-            self._other = fact.lease.host
-        return fact
 
     async def _pause(self, by: str, *, is_on: bool) -> None:
         async with self._pausing:

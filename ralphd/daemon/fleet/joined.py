@@ -15,9 +15,11 @@ from ralphd.core.fleet.items import is_old
 from ralphd.core.fleet.lease_model import LeaseRules, TakeLease
 from ralphd.core.fleet.model import Item, Lease
 from ralphd.core.time import Moment
+from ralphd.daemon.fleet.clones import Clones
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet, remote_fence
 from ralphd.daemon.fleet.holder import Holder
+from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.sharing.events import EventSender
 from ralphd.daemon.fleet.watcher import Watcher
@@ -73,6 +75,9 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
         fence_of=lambda item: remote_fence(work_directory, member.picture.item(item)),
     )  # fmt: skip
+    clones = Clones(work_directory / "clones", os.environ)
+    member.landings = Landings(own.host, shim.boot_id(), fabric, rules, clones, member.picture.form_of)
+    services.turn_of = member.landings.turn
     member.recorded, member.keep = [*_recorded(holds)], partial(_keep, directory / joining.ITEMS)
     for item in _kept(directory / joining.ITEMS, services.clock.now()):
         member.picture.remember(item)

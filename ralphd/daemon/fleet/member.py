@@ -35,6 +35,7 @@ from ralphd.core.fleet.model import (
     Lease,
 )
 from ralphd.core.fleet.names import lease_key, repo_id
+from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.quota import installed_accounts, logins
 from ralphd.daemon.fleet.watcher import Watcher
@@ -106,6 +107,7 @@ class Member:
     ralphs: Callable[[], Collection[str]]
     hold: Callable[[Item, TakeLease | Lease | None], ItemHolder]
     watcher: Watcher | None = None
+    landings: Landings | None = None
     recorded: list[tuple[Item, Lease]] = field(default_factory=list)
     keep: Callable[[Item], None] = lambda item: None
     """Writes down an item, so that a hub that lost its store gets it again. Blocks."""
@@ -141,18 +143,9 @@ class Member:
                 partial(self._follow, each)
                 for each in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES)
             ]
-            watch = () if self.watcher is None else (self.watcher.run,)
-            works = (
-                self._connect,
-                self._show,
-                self._take_turns,
-                self._restore,
-                self._clean_up,
-                self._remember,
-                *watch,
-                *follows,
-                *more,
-            )
+            leases = [each.run for each in (self.watcher, self.landings) if each is not None]
+            works: list[Work] = [self._connect, self._show, self._take_turns, self._restore, *leases]
+            works += [self._clean_up, self._remember, *follows, *more]
             await asyncio.gather(*map(self._keep, works))
         finally:
             holders = [*self._tasks.values()]
@@ -341,7 +334,9 @@ class Member:
         return None if known is None else replace(known.value, used=len(self.holders), draining=self.draining)
 
     def may_take(self, key: str, item_id: ItemId) -> bool:
-        """Whether this machine may take over the lease with this key, of an item that has not ended."""
+        """Whether this machine may take over a lease: it waits to land there, or suits the item."""
+        if self.landings is not None and self.landings.wants(key):
+            return True
         known = self.picture.known(Bucket.ITEMS, item_id)
         if self.draining or known is None or item_id in self.holders:
             return False
@@ -352,9 +347,20 @@ class Member:
         me, now = self._me(), self.services.clock.now()
         return is_its_branch and me is not None and not fit.misfits(item, me, self.picture.limits, now)
 
-    async def take_over(self, item_id: ItemId, lease: TakeLease) -> None:
-        """Claim the lease of a silent machine."""
-        if item_id not in self.holders and not self.draining:
+    def holds(self, key: str, token: int) -> bool:
+        """Whether this machine has the lease with this key and token."""
+        if self.landings is not None and self.landings.holds(key, token):
+            return True
+        items = ((each, each.item) for each in self.holders.values())
+        return any(
+            lease_key(repo_id(item.repo), item.branch) == key and each.holds(token) for each, item in items
+        )
+
+    async def take_over(self, key: str, item_id: ItemId, lease: TakeLease) -> None:
+        """Claim the lease of a silent machine: of an item, or of a branch to land on."""
+        if self.landings is not None and self.landings.wants(key):
+            self.landings.take(key, lease)
+        elif item_id not in self.holders and not self.draining:
             self.take(self.picture.item(item_id), lease)
 
     def take(self, item: Item, start: TakeLease | Lease | None = None) -> ItemHolder:

@@ -1,7 +1,7 @@
-"""Carry out the orders of a lease (core/fleet/lease_model.py): its key in the hub, its ref in git.
+"""Keep a lease: carry out the orders of its steps (core/fleet/lease_model.py), in the hub and in git.
 
-Each function returns exactly one fact, and raises nothing that the world does. What had no answer is silent,
-because it may have been applied.
+Each order has exactly one fact as its answer, and raises nothing that the world does. What had no answer is
+silent, because it may have been applied.
 """
 
 import asyncio
@@ -12,17 +12,27 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.fleet.checked import Rejected, read_value, write_value
+from ralphd.core.fleet.lease import begin_claim, is_claimable, step
 from ralphd.core.fleet.lease_model import (
+    NOBODY,
     KeySeen,
     KeyWritten,
+    LeaseFact,
+    LeaseHold,
     LeaseNews,
+    LeaseOrder,
     LeaseRules,
+    LeaseStep,
     MoveRef,
     RefMoved,
     RefSeen,
+    Stage,
+    TakeLease,
+    Tick,
     WriteKey,
 )
-from ralphd.core.fleet.model import HostName, Lease
+from ralphd.core.fleet.model import HostName, Item, Lease
+from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.core.text import short_sha
 from ralphd.fleet.fabric import Bucket, Fabric, HubUnreachable, WrongRevision
 from ralphd.git.fence.fence import (
@@ -130,3 +140,105 @@ def _pushed(
     if not lease.host:
         return fence.release(branch, replace(before, host=host), order.expected)
     return fence.bump(branch, before, order.expected)
+
+
+class LeaseKeeper:
+    """The lease of a branch that this host claims or holds. ``fence`` and ``_tasks`` are set before a claim.
+
+    ``why`` is the reason where nothing was claimed.
+    """
+
+    fence: Fence
+    _tasks: asyncio.TaskGroup
+
+    def __init__(
+        self, url: str, branch: str, host: HostName, boot: str, fabric: Fabric, rules: LeaseRules,
+        clocks: Clocks,
+    ) -> None:  # fmt: skip
+        self.host, self.why, self.key = host, "", lease_key(repo_id(url), branch)
+        self._branch, self._boot, self._fabric = branch, boot, fabric
+        self._rules, self._clocks, self._changed = rules, clocks, asyncio.Event()
+        self._push_fault, self._other = "", NOBODY
+        at, boottime_s = clocks.monotonic(), clocks.boottime()
+        self.hold = LeaseHold(Lease(NOBODY, boot, 0), "", 0, at, at, at, at, boottime_s, Stage.LOST)
+
+    def holds(self, token: int) -> bool:
+        """Whether this host holds, or may hold, the lease with this token now."""
+        return self.hold.is_active and self.hold.lease.token == token
+
+    def _stepped(self) -> None:
+        """Look at the new state of the lease, before its orders are carried out."""
+
+    async def _act(self, order: LeaseOrder) -> None:
+        """Carry out an order that concerns more than the lease."""
+
+    async def _claim(self, item: Item, start: TakeLease | None) -> bool:
+        """Begin to claim the lease for an item; ``start`` is what to take over. Return whether it began."""
+        if (seen := await self._seen(start)) is None:
+            return False
+        at, boottime_s = self._clocks.monotonic(), self._clocks.boottime()
+        claim = begin_claim(item, self.host, self._boot, seen.key, seen.ref, at=at, boottime_s=boottime_s)
+        self._follow(claim)
+        return True
+
+    async def _seen(self, start: TakeLease | None) -> TakeLease | None:
+        key = await read_key(self._fabric, self.key)
+        if start is not None:  # unless the hub forgot the lease, only what was seen
+            if isinstance(key, KeySeen) and key.lease is None:
+                return replace(start, key=key)
+            return start
+        if not isinstance(key, KeySeen):
+            self.why = "the hub does not answer"
+            return None
+        if is_claimable(key.lease, RefSeen("", None), self.host):  # else git is not asked each time
+            ref = await read_ref(self.fence, self._branch)
+            if not isinstance(ref, RefSeen):
+                self.why = "git does not answer"
+                return None
+            if is_claimable(key.lease, ref, self.host):
+                return TakeLease(key, ref)
+        self.why = "another host has the branch"
+        return None
+
+    async def _tick(self) -> None:
+        while self.hold.is_active:
+            self._feed(Tick(self._fabric.connected_since, self._clocks.boottime()))
+            await asyncio.sleep(tick_s(self._rules))
+
+    async def _until(self, is_true: Callable[[], bool]) -> None:
+        """Wait for a fact about the lease; its end ends every wait."""
+        while not is_true() and self.hold.is_active:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _feed(self, fact: LeaseFact) -> None:
+        self._follow(step(self.hold, fact, self._rules, self._clocks.monotonic()))
+
+    def _follow(self, following: LeaseStep) -> None:
+        self.hold, orders = following
+        self._stepped()
+        for order in orders:
+            is_claim = self.hold.stage is Stage.CLAIMING
+            self._tasks.create_task(self._carry_out(order, is_claim=is_claim))
+        self._changed.set()
+
+    async def _carry_out(self, order: WriteKey | MoveRef | TakeLease | LeaseOrder, *, is_claim: bool) -> None:
+        at, fence, branch = self._clocks.wall(), self.fence, self._branch
+        match order:
+            case WriteKey():
+                self._feed(await write_key(self._fabric, self.key, order, at=at))
+            case MoveRef():
+                fact, why = await move_ref(fence, branch, order, self.host, is_claim=is_claim, at=at)
+                self._push_fault = why or self._push_fault
+                self._feed(fact)
+            case LeaseOrder.READ_KEY:
+                self._feed(self._looked(await read_key(self._fabric, self.key)))
+            case LeaseOrder.READ_REF:
+                self._feed(self._looked(await read_ref(fence, branch)))
+            case LeaseOrder():
+                await self._act(order)
+
+    def _looked(self, fact: KeySeen | RefSeen | LeaseNews) -> KeySeen | RefSeen | LeaseNews:
+        if not isinstance(fact, LeaseNews) and fact.lease is not None and fact.lease.host != self.host:
+            self._other = fact.lease.host
+        return fact

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 from ralphd.core.fleet import views
 from ralphd.core.fleet.checked import Rejected, read_value
-from ralphd.core.fleet.model import AccountLimit, HostName, HostRecord, Item, ItemId, Lease, Want
-from ralphd.core.fleet.names import account_key
+from ralphd.core.fleet.model import AccountLimit, HostName, HostRecord, Item, ItemId, Lease, LeaseForm, Want
+from ralphd.core.fleet.names import account_key, repo_id
 from ralphd.core.fleet.quota import TOLERATED_S
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment, in_minutes, rfc3339
@@ -140,6 +140,10 @@ class Picture:
     def forget(self, bucket: Bucket, key: str) -> None:
         """Drop a value that the hub does not keep any more."""
         self._known[bucket].pop(key, None)
+
+    def form_of(self, url: str) -> LeaseForm:
+        """Return in which form a remote takes leases, as its items say."""
+        return next((each.form for each in self.items if repo_id(each.repo) == repo_id(url)), LeaseForm.BLOB)
 
     def view(self) -> dict[str, Any]:
         """Return hosts, items and limits as the API shows them."""

@@ -29,8 +29,8 @@ from ralphd.git.fence.fence import Fence
 
 _ASK_S: Final = 2.0
 
-Take: TypeAlias = Callable[[ItemId, TakeLease], Awaitable[None]]
-"""Starts the claim, and returns without waiting for its end."""
+Take: TypeAlias = Callable[[str, ItemId, TakeLease], Awaitable[None]]
+"""Starts the claim of a key, for an item, and returns without waiting for its end."""
 
 
 class Watcher:
@@ -117,7 +117,7 @@ class Watcher:
                     return self._feed(key, LeaseNews.GIT_SILENT)
                 self._feed(key, await read_ref(fence, branch_of(key)))
             case TakeLease():
-                await self._take(item, order)
+                await self._take(key, item, order)
                 if (watch := self._watches.get(key)) is not None:  # a claim that is lost leaves it as it was
                     self._watches[key] = LeaseWatch(watch.key, self._clocks.monotonic(), self._chance())
         return None

@@ -1,20 +1,24 @@
 """What one item of a fleet needs on this host: a clone, a worktree on its branch, and a ralph in it.
 
 No command of the submitter runs: the ralph runs what ``ralph.toml`` of the repository says at the item's
-base, as after ``ralphctl start DIR``. It neither pushes nor lands: the fleet does. Nothing is removed that
-the remote does not have.
+base, as after ``ralphctl start DIR``. It does not push: the fleet does. With ``[landing] mode = "auto"`` at
+the base its branch goes through this host's landing queue, once it is pushed. Nothing is removed that the
+remote does not have.
 """
 
 import asyncio
 import json
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 from ralphd.core.fleet.model import Item, ItemState
+from ralphd.core.landing.model import LandingCandidate, LandingQueue, Standing, Target
 from ralphd.core.loop.inbox import Inbox, with_note
 from ralphd.core.supervision.events import PauseRequested, ResumeRequested, StopRequested
 from ralphd.core.text import one_line, short_sha
@@ -28,6 +32,7 @@ from ralphd.daemon.fleet.clones import (
     is_saved,
 )
 from ralphd.daemon.fleet.holder import Progress
+from ralphd.daemon.landing.queues import NothingToLand
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder
 from ralphd.errors import NameTaken, RalphdError, UnknownRalph, UsageError, WrongState
@@ -47,11 +52,16 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+Last: TypeAlias = tuple[LandingQueue, LandingCandidate] | None
+"""The last candidate of a ralph, and its queue."""
+
+LANDING_RETRY_S: Final = 10.0
 STOP_LIMIT_S: Final = 60.0
 RULES: Final = "ralph.toml"
 _POLL_S: Final = 1.0
 _VERDICTS: Final = 20
 _WHY_CHARS: Final = 300
+_TAIL_CHARS: Final = 150
 _BOUNDARIES: Final = ("iteration.finished", "ralph.exited")
 """After these a commit is kept, where no tests decide about it."""
 _ENDED: Final = ("idle", "stopped", "failed")
@@ -63,9 +73,19 @@ class Removes(Protocol):
     async def remove(self, name: str, *, keep: bool) -> dict[str, Any]: ...
 
 
+class Lands(Protocol):
+    """The part of ``LandingQueues`` that an item needs."""
+
+    async def lands(self, name: str, target: Target, branch: str, *, queues: bool) -> str: ...
+    def last(self, name: str) -> Last: ...
+    async def recall(self, name: str) -> None: ...
+
+
 class Ralphs(Protocol):
     """The part of ``Host`` that an item needs."""
 
+    @property
+    def landing(self) -> Lands: ...
     @property
     def hub(self) -> "Hub": ...
     @property
@@ -96,6 +116,10 @@ class RalphWork:
         self._clones = Clones(work_directory / "clones", environment, keep_clones, limit_s)
         self._events: Subscription | None = None
         self._head, self._is_kept, self._is_stopping = "", False, False
+        self._target = Target(item.base, "origin", item.repo, is_shared=True)
+        self._landing, self._is_queued, self._retry_at = Progress(""), False, 0.0
+        self._is_complete = False
+        """The branch was finished on another host, so the ralph does not start."""
 
     # --- begin ------------------------------------------------------------------------------------------
 
@@ -150,8 +174,10 @@ class RalphWork:
             what = f"the worktree of {self.name} has other work than {short_sha(start)}"
             raise WrongState(what, mend=f"ralphctl trees rm --keep {self.name}")
         self._head = await self._in_thread(self._tip)
-        await self._hand_over(note)
-        await self._ralphs.start(self.name)
+        self._is_complete = bool(tip) and tip == self._item.finished
+        if not self._is_complete:
+            await self._hand_over(note)
+            await self._ralphs.start(self.name)
 
     def _start_commit(self, tip: str) -> str:
         git, item = GitRunner(self.fence.directory), self._item
@@ -193,17 +219,23 @@ class RalphWork:
         """
         await self._listen()
         while True:
+            last = self._ralphs.landing.last(self.name)  # before the view: a refusal starts the ralph again
             if (view := await self._view()) is None:
                 return Progress(self._head, ItemState.HELD, f"the ralph {self.name} was removed")
             state, why = self._standing(view)
-            if state is not None or self._is_kept:
-                before, is_guarded = self._head, view["guard"] is not None and state is not ItemState.DONE
-                self._head = await (self._newest_green() if is_guarded else self._in_thread(self._tip))
+            is_done = state is ItemState.DONE
+            if (is_done or self._landing.state) and (
+                progress := await self._landed(last, why, is_done=is_done)
+            ) is not None:
+                return progress
+            if not is_done and (state is not None or self._is_kept):
+                before = self._head
+                self._head = await (self._newest_green() if view["guard"] else self._in_thread(self._tip))
                 self._is_kept = False
                 if state is None and self._head != before:
                     return Progress(self._head)
-            if state is not None:
-                return Progress(self._head, state, one_line(why, _WHY_CHARS))
+                if state is not None:
+                    return Progress(self._head, state, one_line(why, _WHY_CHARS))
             await self._news(("commit.kept",) if view["guard"] else _BOUNDARIES)
 
     def _standing(self, view: Mapping[str, Any]) -> tuple[ItemState | None, str]:
@@ -212,6 +244,8 @@ class RalphWork:
         match view["state"]:
             case "done":
                 return ItemState.DONE, why
+            case "idle" if self._is_complete:
+                return ItemState.DONE, why
             case "failed":
                 return ItemState.FAILED, why or "the ralph has failed"
             case "stopped" if not self._is_stopping and goal == "stopped":
@@ -219,6 +253,47 @@ class RalphWork:
             case "paused" if view["wait"] is None and not is_asked:
                 return ItemState.HELD, why or f"paused: {view['pause_reason']}"
         return None, ""
+
+    async def _landed(self, last: Last, why: str, *, is_done: bool) -> Progress | None:
+        """Return what is new about the landing of the branch; None: nothing. The holder pushes before it."""
+        if not is_done:  # it repairs what did not land
+            self._landing = Progress("")
+            return Progress(self._head, ItemState.WORKING)
+        if time.monotonic() < self._retry_at:
+            return None
+        if not (self._is_queued and last and last[1].standing is Standing.QUEUED):  # else nothing has changed
+            self._head = await self._in_thread(self._tip)
+        head = self._head
+        is_new, call = (
+            self._landing.head != head,
+            partial(self._ralphs.landing.lands, self.name, self._target),
+        )
+        self._is_queued &= not is_new and last is not None and last[1].head == head
+        try:
+            if is_new and not await call(self._item.branch, queues=False):
+                return Progress(head, ItemState.DONE, one_line(why, _WHY_CHARS))
+            if not is_new and not self._is_queued:
+                self._is_queued = bool(await call(self._item.branch, queues=True))
+                return None
+        except NothingToLand as fault:
+            has_landed = bool(self._landing.state) or self._is_complete
+            why = one_line(fault.why if has_landed else why, _WHY_CHARS)
+            return Progress(head, ItemState.DONE, why, head if has_landed else "")
+        except RalphdError as fault:
+            if not isinstance(fault.__cause__, NotDone | OSError):
+                return Progress(head, ItemState.HELD, one_line(str(fault), _WHY_CHARS))
+            logger.info("%s", fault, extra={"ralph": self.name})
+            self._retry_at = time.monotonic() + LANDING_RETRY_S
+            return None
+        progress = Progress(head, ItemState.LANDING) if is_new else landing_progress(head, self._target, last)
+        if self._is_complete and progress is not None and last and last[1].has_task and not is_new:
+            self._is_complete = False
+            await self._ralphs.start(self.name)
+            return None
+        if progress == self._landing:
+            return None
+        self._landing = progress or self._landing
+        return progress
 
     async def _news(self, kinds: tuple[str, ...]) -> None:
         """Wait for an event, for _POLL_S at most: it is published before the state that goes with it."""
@@ -263,6 +338,7 @@ class RalphWork:
         Raise RalphdError if it does not end ``at_once``; an iteration has no limit here.
         """
         self._is_stopping = True
+        await self._ralphs.landing.recall(self.name)
         with suppress(UnknownRalph):
             await self._ralphs.ask(self.name, StopRequested, now=at_once)
         try:
@@ -279,11 +355,13 @@ class RalphWork:
 
     async def pause(self) -> None:
         """Pause the ralph after its iteration. Raises RalphdError."""
-        await self._ralphs.ask(self.name, PauseRequested)
+        with suppress(WrongState):  # it is done, and lands
+            await self._ralphs.ask(self.name, PauseRequested)
 
     async def resume(self) -> None:
         """Have a paused ralph continue. Raises RalphdError."""
-        await self._ralphs.ask(self.name, ResumeRequested)
+        with suppress(WrongState):
+            await self._ralphs.ask(self.name, ResumeRequested)
 
     # --- end --------------------------------------------------------------------------------------------
 
@@ -359,6 +437,26 @@ class RalphWork:
             return await asyncio.to_thread(call, *arguments)
         except (NotDone, OSError) as fault:
             raise WrongState(f"{self.name}: git failed", why=error_text(fault)) from fault
+
+
+def landing_progress(head: str, target: Target, last: Last) -> Progress | None:
+    """Return what a queued branch means for its item; None: nothing yet."""
+    if last is None or last[1].head != head:
+        return None
+    queue, candidate = last
+    match candidate.standing:
+        case Standing.LANDED:
+            commit = candidate.commit or head
+            why = f"landed on {target.branch} as {short_sha(commit)}"
+            return Progress(head, ItemState.DONE, why, commit)
+        case Standing.QUEUED:
+            return Progress(head, ItemState.LANDING, one_line(queue.blocked, _WHY_CHARS))
+        case Standing.REFUSED if not candidate.is_told:
+            return None
+        case _:
+            why = f"does not land on {target.branch}: {candidate.why}"
+            tail = candidate.tail.strip()[-_TAIL_CHARS:]
+            return Progress(head, ItemState.HELD, one_line(f"{why}: {tail}" if tail else why, _WHY_CHARS))
 
 
 def _rules(git: GitRunner, commit: str) -> str | None:

@@ -185,6 +185,9 @@ class LandingQueues:
         account = self._roster.get(name).account
         async with await self._lock(account):
             wanted = await self._read(account, branch)
+            if publishes and wanted.queue.target.is_shared:
+                mend = f"open the pull request from {wanted.candidate.name}"
+                raise NotLandable(f"{name} cannot be pushed", why="its fleet has pushed it", mend=mend)
             if publishes and not wanted.queue.target.url:
                 raise NotLandable(f"{name} cannot be pushed", why=_no_remote(wanted.queue))
             on = wanted.candidate.name
@@ -192,6 +195,37 @@ class LandingQueues:
                 mend = f"ralphctl land {name} --pr --branch {on}"
                 raise NotLandable(f"{name} works on {on}, not on ralph/{name}", mend=mend)
             return await self._admit(wanted, publishes=publishes)
+
+    async def lands(self, name: str, target: Target, branch: str, *, queues: bool) -> str:
+        """Return the head of the branch if it lands by itself on a target that a fleet shares, else nothing.
+
+        With ``queues`` it is queued, once. Raises NotLandable, ConfigFaults; their cause shows what may pass.
+        """
+        account = self._roster.get(name).account
+        async with await self._lock(account):
+            wanted = await self._read(account, branch, target=target)
+            if _mode(config.Configuration.from_pinned(wanted.queue.pinned), in_tree=True) != "auto":
+                return ""
+            last = self.last(name)
+            is_known = last is not None and last[1].head == wanted.candidate.head
+            if queues and not (is_known and last and last[1].standing is Standing.QUEUED):
+                wanted = replace(wanted, candidate=replace(wanted.candidate, is_auto=True))
+                await self._admit(wanted, waits_for=wanted.needs_person)
+            return wanted.candidate.head
+
+    def last(self, name: str) -> tuple[LandingQueue, LandingCandidate] | None:
+        """Return the last candidate of a ralph, and its queue."""
+        every = (
+            (worker.queue, each) for worker in self._workers.values() for each in worker.queue.candidates
+        )
+        return max(
+            (pair for pair in every if pair[1].ralph == name), key=lambda pair: pair[1].id, default=None
+        )
+
+    async def recall(self, name: str) -> None:
+        """Take what a ralph has in its queue out again. A push under way may still arrive."""
+        for worker in [*self._workers.values()]:
+            await worker.recall(name)
 
     async def undo(self, name: str, number: int | None) -> dict[str, Any]:
         """Queue the revert of what a ralph landed last, or of a landing, tested like any other (M6).
@@ -272,13 +306,22 @@ class LandingQueues:
 
     # --- candidates -------------------------------------------------------------------------------------
 
-    async def _read(self, account: "RalphRecord", branch: str | None, *, is_undo: bool = False) -> Wanted:
+    async def _read(
+        self,
+        account: "RalphRecord",
+        branch: str | None,
+        *,
+        is_undo: bool = False,
+        target: Target | None = None,
+    ) -> Wanted:
         try:
-            return await asyncio.to_thread(self._wanted, account, branch, is_undo)
+            return await asyncio.to_thread(self._wanted, account, branch, is_undo, target)
         except (NotDone, OSError) as fault:
             raise _not_landable(account.definition.name, error_text(fault)) from fault
 
-    def _wanted(self, account: "RalphRecord", branch: str | None, is_undo: bool) -> Wanted:
+    def _wanted(
+        self, account: "RalphRecord", branch: str | None, is_undo: bool, target: Target | None
+    ) -> Wanted:
         """Read a candidate, and pin its queue to the target's tip if the queue is idle. Blocks."""
         directory, name = account.definition.directory, account.definition.name
         if not directory.exists() and (tree := claims.worktree_of(self._services.state_directory, name)):
@@ -290,9 +333,11 @@ class LandingQueues:
         if worker is None:  # later it would remove what the worker is writing
             files.create()
         if worker is None or worker.queue.is_idle:
-            queue = self._pinned(account, git, files, worker.queue if worker else None)
-        else:
+            queue = self._pinned(account, git, files, worker.queue if worker else None, target)
+        elif target in (None, worker.queue.target):
             queue = worker.queue
+        else:
+            raise NotDone(f"the queue of this repository lands on {worker.queue.target.branch} now")
         ref = HEADS + branch.removeprefix(HEADS) if branch else git.branch()
         head = None if ref is None else git.commit(ref)
         now = self._services.clock.now()
@@ -315,17 +360,21 @@ class LandingQueues:
         return Wanted(files, queue, LandingCandidate(0, name, ref, head, now, inside=inside), why)
 
     def _pinned(
-        self, account: "RalphRecord", git: GitRunner, files: LandingFiles, known: LandingQueue | None
-    ) -> LandingQueue:
+        self, account: "RalphRecord", git: GitRunner, files: LandingFiles, known: LandingQueue | None,
+        shared: Target | None,
+    ) -> LandingQueue:  # fmt: skip
         """Return the queue with the configuration of the target's tip, never the candidate's (M2). Blocks.
 
-        Flags of the ralph's registration and the user's own file count as everywhere.
+        Flags of the ralph's registration and the user's own file count as everywhere. ``shared`` is the
+        target that its fleet has chosen.
         """
         environment, flags = account.files.load_environment() or dict(os.environ), account.definition.flags
         common, work_tree = git.repository.common.resolve(), git.top
         if common.name == ".git" and Repository.find(common.parent) is not None:
             work_tree = common.parent
         own = config.load(None, flags=flags, environ=environment).landing.target
+        if known is not None and known.target.is_shared:
+            shared = shared or known.target
         names = DEFAULT_TARGETS if own == DEFAULT_TARGETS[0] else (own,)
         branch = next((name for name in names if git.commit(HEADS + name)), own)
         base = known or LandingQueue(str(common), str(work_tree), Target(branch))
@@ -335,13 +384,15 @@ class LandingQueues:
         base = replace(base, port_base=base.port_base or next(free, 0), tree=tree, work_tree=str(work_tree))
         inside = _inside(account.definition.directory, git)
         for _ in range(2):  # its tip may name another branch
-            target = find_target(work_tree, branch, known=known.target if known else None)
+            target = shared or find_target(work_tree, branch, known=known.target if known else None)
+            if target.url.startswith(f"{os.devnull}/"):  # the address of a fleet's clone
+                raise NotDone(f'its fleet pushes {target.branch}; [landing] mode = "auto" there lands it')
             at = TargetBranch(target, work_tree, environment=environment, scratch=files.home)
             tip = at.read(git, fetches=True).tip
             base = replace(base, target=target)
             base = self._pinned_at(base, files, inside, tip, flags=flags, environment=environment)
             named = config.Configuration.from_pinned(base.pinned).landing.target
-            if named in (branch, own):
+            if shared or named in (branch, own):
                 break
             branch = named
         files.save_environment({**environment, PORTS_VARIABLE: str(base.port_base)})
@@ -354,6 +405,8 @@ class LandingQueues:
         """Return the queue with the configuration that is ``inside`` a commit of the target. Blocks."""
         with TemporaryDirectory(prefix=f"git.{os.getpid()}.", dir=files.home) as name:
             place = write_rules(GitRunner(Path(queue.work_tree)), tip, inside, Path(name))
+            if queue.target.is_shared:  # an item has this flag, so that its branch is pushed before it lands
+                flags = {key: value for key, value in flags.items() if key != "landing.mode"}
             pinned = config.load(place, flags=flags, environ=environment).pinned()
         pinned["values"] = {key: value for key, value in pinned["values"].items() if key in PINNED}
         is_same = pinned == queue.pinned
@@ -385,6 +438,7 @@ class LandingQueues:
         refused = {
             each.ralph
             for worker in self._workers.values()
+            if not worker.queue.target.is_shared  # the fleet pushes the branch first
             for each in worker.queue.standing(Standing.REFUSED)
         }
         try:

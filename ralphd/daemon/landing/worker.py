@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Container, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from ralphd import diagnostics
 from ralphd.config.configuration import Configuration
@@ -78,6 +78,19 @@ class LandingSource(RunSource):
         return self._configuration
 
 
+class LandingTurn(Protocol):
+    """The turn of this machine to move a target that others move, too."""
+
+    def is_ours(self, item: str, nudge: Callable[[], object]) -> bool:
+        """Return whether it has come. If not, wait in line for an item, and ``nudge`` when it has."""
+
+    def push(self, old: str, new: str) -> str | None:
+        """Move the target. Return why not; None: the turn is over. Blocks; not for the event loop."""
+
+    def end(self) -> None:
+        """Let others have their turn."""
+
+
 def configured(queue: LandingQueue) -> Configuration:
     """Return the pinned configuration. Raises ConfigFaults, NewerState."""
     return Configuration.from_pinned(queue.pinned) if queue.pinned else Configuration()
@@ -108,6 +121,7 @@ class QueueWorker:
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self._is_closed = False
+        self._turn: LandingTurn | None = None
         self._look_at, self._seen = 0.0, tuple[object, ...]()
 
     @property
@@ -178,6 +192,18 @@ class QueueWorker:
             return
         await self._at_rest.wait()
 
+    async def recall(self, ralph: str) -> None:
+        """Take what a ralph has in the queue out again, and end the tests of its batch."""
+        batch = self.queue.batch
+        await self.change(lambda now: decisions.recalled(now, ralph))
+        if batch is None or self.queue.batch is not None or batch.doing in (Doing.MERGING, Doing.MOVING):
+            return
+        for each in (self._tests, self._setups):
+            each.cut()
+        await self._at_rest.wait()
+        for each in (self._tests, self._setups):
+            each.allow()
+
     async def _advance(self) -> bool:
         """Take the next step. Return whether there may be another one at once."""
         self._at_rest.clear()
@@ -187,9 +213,12 @@ class QueueWorker:
             # one that waits again may be replaced in the meantime
             told = replace(ended, is_told=True, has_task=has_task)
             await self.change(lambda now, told=told: now.with_candidate(told))  # type: ignore[misc]
-        await self.change(decisions.begin)
+        if may_land := self._may_land():
+            await self.change(decisions.begin)
         if self.queue.batch is None or self.queue.blocked:
             return await self._look_again()
+        if not may_land:
+            return False
         doing = self.queue.batch.doing
         diagnostics.reach(f"landing.{doing.value}.ordered")
         fact = await self._result(self.queue.batch)
@@ -200,6 +229,8 @@ class QueueWorker:
             pinned, fact = fact
             await self.change(lambda now: replace(now, **pinned))
         await self._take(fact)
+        if self.queue.batch is None and self._turn is not None:
+            self._turn.end()  # the next batch waits for its turn, as those of other machines do
         return True
 
     async def _take(self, fact: LandingFact) -> None:
@@ -224,9 +255,23 @@ class QueueWorker:
         environment = self._source.files.load_environment() or None
         work_tree = Path(self.queue.work_tree)
         waiting = recorded(self.queue)
+        push = None if self._turn is None else self._turn.push
         return TargetBranch(
-            self.queue.target, work_tree, self._busy(), environment, landed=waiting, scratch=self.files.home
+            self.queue.target, work_tree, self._busy(), environment, waiting, self.files.home, push
         )
+
+    def _may_land(self) -> bool:
+        """Whether a step may be taken. A fleet's target is taken while something of this machine lands."""
+        if not self.queue.target.is_shared:
+            return True
+        self._turn = self._services.turn_of(self.queue.target)
+        if self._turn is None:
+            return False
+        queued = self.queue.standing(Standing.QUEUED)
+        if self.queue.blocked or not queued:
+            self._turn.end()
+            return False
+        return self._turn.is_ours(queued[0].ralph, self._nudged.set)
 
     def _git(self) -> GitRunner:
         work_tree = Path(self.queue.work_tree)
@@ -259,7 +304,7 @@ class QueueWorker:
         wanted = [
             merge.ToMerge(
                 each.id, each.name, each.head, each.undone, each.refused_at,
-                copied=self.queue.copied(each.branch) if rebases else None,
+                copied=self.queue.copied(each.branch) if rebases and not queue.target.is_shared else None,
             )
             for each in candidates if each.id not in waits
         ]  # fmt: skip

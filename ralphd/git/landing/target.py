@@ -6,7 +6,7 @@ cannot take the change, ``ralph/landed`` moves instead and the branch follows la
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -64,7 +64,8 @@ class TargetBranch:
     ``busy`` are work trees in which a run lives: they are left alone. ``environment`` is that of
     the ralphs' owner, whose credentials a push needs. ``landed`` are the commits that the queue has left on
     ``ralph/landed``, the last one at the end: any run can write the branch, and nothing else on it is taken
-    (None: anything is). ``scratch`` is a directory that no run can write.
+    (None: anything is). ``scratch`` is a directory that no run can write. ``push`` moves a shared target from
+    one commit to another under its lease, and returns why not; None: the lease is another's.
     """
 
     target: Target
@@ -73,6 +74,7 @@ class TargetBranch:
     environment: Mapping[str, str] | None = None
     landed: Sequence[str] | None = None
     scratch: Path | None = None
+    push: Callable[[str, str], str | None] | None = None
 
     @property
     def _ref(self) -> str:
@@ -93,7 +95,8 @@ class TargetBranch:
         with isolated(git, self.scratch) as inside:
             words = ("--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
             if why := remote.fetch(self.work_tree, *words, outside=self.environment, inside=inside):
-                raise NotDone(why + (MOVED if redirected(self.work_tree, self.target) else ""))
+                is_moved = not self.target.is_shared and redirected(self.work_tree, self.target)
+                raise NotDone(why + (MOVED if is_moved else ""))
             git = GitRunner(git.directory)  # the network had a time limit of its own
             tip = git.text("rev-parse", "--verify", f"{_FETCHED}^{{commit}}", env=inside)
         git.update_refs(f"update {_FETCHED} {tip}")
@@ -155,16 +158,22 @@ class TargetBranch:
 
     def _pushed(self, git: GitRunner, current: Tip, new: str) -> LandingFact:
         words = (f"--force-with-lease={self._ref}:{current.tip}", "--", self.target.url, f"{new}:{self._ref}")
-        why, git = self._pushed_to_remote(git, *words), GitRunner(git.directory)
+        if self.target.is_shared:
+            why = self.push(current.tip, new) if self.push else None
+        else:
+            why = self._pushed_to_remote(git, *words)
+        git = GitRunner(git.directory)
         diagnostics.reach("landing.moved")
-        if not why:
+        if why == "":
             self._follow_remote(git, new)
             return TargetMoved()
         again = self.read(git, fetches=True)
         if is_ancestor(git, new, again.tip):
             return self._moved(git, again, new)
+        if why is None or again.tip != current.tip:
+            return TargetTaken()
         retry_s = REJECTED_RETRY_S if remote.is_rejection(why) else NETWORK_RETRY_S
-        return TargetTaken() if again.tip != current.tip else Hindered(f"not pushed: {why}", retry_s)
+        return Hindered(f"not pushed: {why}", retry_s)
 
     def publish(self, git: GitRunner, branch: str, head: str) -> LandingFact:
         """Push a commit to the remote's branch of that name, which only moves forward (M1)."""

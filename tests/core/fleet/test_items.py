@@ -70,6 +70,19 @@ def test_a_holder_moves_its_item(state: ItemState) -> None:
     assert new.last == (None if state in HAS_HOLDER else LastTry(H1, "because", "c"))
 
 
+def test_a_finished_item_stays_finished_until_it_works_again() -> None:
+    landing = advanced(HAD, H1, 4, ItemState.LANDING, 9.0, why="red", commit="c")
+    assert landing is not None
+    assert (landing.finished, landing.why) == ("c", "red")
+    given_back = released(landing, H1, 4, why="drain", commit="c", is_try=False)
+    assert given_back is not None
+    assert given_back.finished == "c"
+
+    working = advanced(landing, H1, 4, ItemState.WORKING, 9.0)
+    assert working is not None
+    assert (working.finished, working.why) == ("", "")
+
+
 @pytest.mark.parametrize(("host", "token"), [(H2, 4), (H1, 3), (H1, 5)])
 def test_only_the_holder_moves_an_item(host: HostName, token: int) -> None:
     assert advanced(replace(HAD, state=ItemState.DONE), H1, 4, ItemState.HELD, 9.0) is None

@@ -98,6 +98,20 @@ CASES: list[tuple[str, LeaseHold, LeaseFact, dict[str, Any], Orders]] = [
         (WriteKey(replace(MINE, n=2), 7),),
     ),
     ("a push", HELD, PushWanted("c2"), {"commit": "c2"}, (MoveRef(NEXT, "b1", "c2", "c1"),)),
+    (
+        "a push to what others move",
+        HELD,
+        PushWanted("c2", "c9"),
+        {"commit": "c2", "last": "c9"},
+        (MoveRef(NEXT, "b1", "c2", "c9"),),
+    ),
+    (
+        "it waits for a move of the lease",
+        replace(HELD, ref=Link.BUSY, moving=replace(MINE, n=2), n=2, commit="c2", last="c9"),
+        RefMoved("b2"),
+        {"n": 3},
+        (MoveRef(replace(MINE, n=3, pushed="c2"), "b2", "c2", "c9"),),
+    ),
     ("one at a time", READS_REF, PushWanted("c2"), {"commit": "c2"}, ()),
     ("a push that landed", MOVES, RefMoved("b2"), {"lease": NEXT, "moved_at": 10.0}, ()),
     (

@@ -73,10 +73,19 @@ def test_an_item_shows_no_secrets() -> None:
         (replace(ITEM, state=ItemState.HELD), "needs you: ralphctl fleet release i-abcd, or cancel"),
         (replace(ITEM, state=ItemState.FAILED), "ralphctl fleet retry i-abcd"),
         (replace(ITEM, state=ItemState.DONE), ""),
+        (replace(WORKING, state=ItemState.LANDING), "lands on main if the tests pass"),
+        (replace(WORKING, state=ItemState.LANDING, why="main is red"), "main is red"),
     ],
 )
 def test_an_item_says_what_comes_next(item: Item, words: str) -> None:
     assert next_words(item, AGES, NOW) == words
+
+
+def test_an_item_shows_what_landed() -> None:
+    done = replace(ITEM, state=ItemState.DONE, last=LastTry(H1, "landed", "c" * 40))
+
+    assert item_view(done, AGES, NOW)["landed"] is None
+    assert item_view(replace(done, finished="b" * 40), AGES, NOW)["landed"] == "ccccccc"
 
 
 def test_status_has_open_items_first() -> None:

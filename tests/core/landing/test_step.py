@@ -30,6 +30,7 @@ from ralphd.core.landing.step import (
     followed,
     is_due,
     needs_person,
+    recalled,
     rejoined,
     step,
     unblocked,
@@ -400,6 +401,7 @@ class Landings(RuleBasedStateMachine):
         self.target: list[str] = ["tip"]
         self.tested: set[str] = {"tip"}
         self.landed: list[str] = []
+        self.recalled: set[str] = set()
 
     @rule(is_red=st.booleans(), is_weak=st.booleans())
     def a_ralph_asks(self, is_red: bool, is_weak: bool) -> None:
@@ -412,6 +414,14 @@ class Landings(RuleBasedStateMachine):
     @rule()
     def the_daemon_looks(self) -> None:
         self.queue = begin(unblocked(self.queue))
+
+    @rule(data=st.data())
+    def an_item_is_taken_back(self, data: st.DataObject) -> None:
+        """Its branch is out of the queue, wherever the batch is; what has landed stays known."""
+        if waiting := self.queue.standing(Standing.QUEUED):
+            name = data.draw(st.sampled_from(waiting)).ralph
+            self.queue = recalled(self.queue, name)
+            self.recalled.add(name)
 
     @rule()
     def the_daemon_dies(self) -> None:
@@ -433,11 +443,11 @@ class Landings(RuleBasedStateMachine):
         if kind == "hindered":
             pass
         elif batch.doing is Doing.MERGING:
-            names = [self.queue.candidate(id).ralph for id in batch.ids]
-            merged = tuple(
-                Merged(id, f"{tip}+{'+'.join(names[: at + 1])}") for at, id in enumerate(batch.ids)
-            )
-            fact = MergeDone(tip, tip, merged)
+            there = tuple(id for id in batch.ids if self.queue.candidate(id).ralph in self.landed)
+            ids = [id for id in batch.ids if id not in there]
+            names = [self.queue.candidate(id).ralph for id in ids]
+            merged = tuple(Merged(id, f"{tip}+{'+'.join(names[: at + 1])}") for at, id in enumerate(ids))
+            fact = MergeDone(tip, tip, merged, present=there)
         elif batch.doing is not Doing.MOVING:
             parts = set(batch.commit.replace(".p", "").split("+"))
             result = Result.RED if parts & self.red and not flaky else Result.GREEN
@@ -481,7 +491,8 @@ class Landings(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         names = {each.ralph for each in self.queue.candidates}
-        assert names == {f"r{number + 1}" for number in range(self.asked)}
+        assert names | self.recalled == {f"r{number + 1}" for number in range(self.asked)}
+        assert not self.recalled & {each.ralph for each in self.queue.standing(Standing.QUEUED)}
         landed = {each.ralph for each in self.queue.standing(Standing.LANDED)}
         assert landed <= set(self.landed)
         queue_view(self.queue, {"r1"})

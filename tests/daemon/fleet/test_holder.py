@@ -252,13 +252,13 @@ async def test_a_host_without_hub_and_git_is_fenced(fleet: FleetWorld) -> None:
     holder = await host.works()
     fleet.hub.cut("h1")
     fence = host.work.fence
-    host.work.fence = replace(fence, url=f"{fence.url}-is-away")
+    host.work.fence = holder.fence = replace(fence, url=f"{fence.url}-is-away")
     late = host.work.commit("late")
     await eventually(lambda: holder.problem, timeout_s=30.0, what="a push without an answer")
     other = await take_over(fleet)
     assert holder.hold.is_active
 
-    host.work.fence = fence
+    host.work.fence = holder.fence = fence
     fleet.hub.heal("h1")
 
     assert await host.ended() is Stage.FENCED

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
@@ -16,7 +17,7 @@ from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
 from ralphd.core.fleet.checked import write_value
 from ralphd.core.fleet.items import KEPT_S
-from ralphd.core.fleet.lease_model import LeaseRules
+from ralphd.core.fleet.lease_model import KeySeen, LeaseRules, RefSeen, TakeLease
 from ralphd.core.fleet.model import (
     HostName,
     HostRecord,
@@ -544,6 +545,24 @@ async def test_no_request_of_a_machine_starts_anything(tmp_path: Path) -> None:
             assert fault["slug"] == "usage", route
         assert await one.fleet.control.answer("status", {"lease": "x.y", "token": 7}) == {"holds": False}
         assert one.ralphs.orders == []
+
+
+async def test_a_machine_takes_over_a_target_that_it_waits_for(tmp_path: Path) -> None:
+    taken: list[str] = []
+    landings = SimpleNamespace(
+        holds=lambda key, token: (key, token) == ("x.y", 7),
+        wants=lambda key: key == "x.z",
+        take=lambda key, _: taken.append(key),
+    )
+    async with a_machine(MemoryHub(), tmp_path, "h1") as one:
+        one.member.landings = cast(Any, landings)
+        for token, holds in ((7, True), (8, False), ("7", False)):
+            answer = await one.fleet.control.answer("status", {"lease": "x.y", "token": token})
+            assert answer == {"holds": holds}
+        assert not one.member.may_take("x.y", ITEM.id)
+        assert one.member.may_take("x.z", ITEM.id)
+        await one.member.take_over("x.z", ITEM.id, TakeLease(KeySeen(None, 0), RefSeen("", None)))
+        assert (taken, one.held) == (["x.z"], [])
 
 
 async def test_a_change_of_an_item_reaches_its_holder(tmp_path: Path) -> None:

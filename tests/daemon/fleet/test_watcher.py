@@ -44,7 +44,7 @@ class Watching:
             raise RalphdError("there is no clone")
         return self.host.work.fence
 
-    async def _take(self, item: ItemId, start: TakeLease) -> None:
+    async def _take(self, _: str, item: ItemId, start: TakeLease) -> None:
         self.takes += 1
         self.host.starts(item=self.fleet.item, start=start)
 
