@@ -23,7 +23,7 @@ from ralphd.errors import UnknownRalph, UsageError, WrongState
 View = Mapping[str, Any]
 _HOSTS = ("HOST", "STATE", "ITEMS", "LABELS", "AGENTS", "SEEN")
 _LIMITS = ("ACCOUNT", "STATE", "UNTIL", "SEEN BY")
-_ITEMS = ("ITEM", "STATE", "HOST", "REPOSITORY", "NEXT")
+_ITEMS = ("ITEM", "STATE", "HOST", "REPOSITORY", "BASE", "NEXT")
 _ENDED = ("done", "failed")
 _MOST_ENDED = 5
 
@@ -268,8 +268,8 @@ def _host(host: View, now: float, *, own: str) -> Sequence[str]:
 
 def _item(item: View) -> Sequence[str]:
     state = item["state"] + (f" ({item['goal']})" if item["goal"] != "running" else "")
-    where = clean(item["holder"] or "-")
-    return (clean(item["id"]), clean(state), where, clean(item["repo"]), clean(_next(item)) or "-")
+    where = item["holder"] or (item["last"]["host"] if item["last"] and item["state"] in _ENDED else "-")
+    return (*map(clean, (item["id"], state, where, item["repo"], item["base"])), clean(_next(item)) or "-")
 
 
 def _next(item: View) -> str:
@@ -288,9 +288,8 @@ def _next(item: View) -> str:
 def _print_explained(explained: View) -> None:
     item = explained["item"]
     where = f" on {clean(item['holder'])}" if item["holder"] else ""
-    click.echo(
-        f"{clean(item['id'])}  {clean(item['state'])}{where}  {clean(item['repo'])} {clean(item['branch'])}"
-    )
+    begins = f"{clean(item['branch'])} from {clean(item['base'])}"
+    click.echo(f"{clean(item['id'])}  {clean(item['state'])}{where}  {clean(item['repo'])} {begins}")
     for line in filter(None, (explained["waits_for"], item["next"])):
         click.echo(f"  {clean(line)}")
     if item["state"] == "open":

@@ -25,13 +25,21 @@ def event_words(kind: str, data: View) -> str:
             return _tested(kind, data)
         case "commit.kept" | "commit.reverted" | "guard.blocked" | "tests.weakened" if data.get("iteration"):
             return _judged(kind, data)
+        case _ if kind in _ITEMS and data.get("item"):
+            why = f": {data['why']}" if data.get("why") else ""
+            return f"{data['item']} {_ITEMS[kind]}{data.get('previous') or ''}{why}"
+        case "fleet.fenced" if data.get("item"):
+            saved = ", ".join(map(str, data.get("refs") or ())) or "nowhere but here"
+            return (
+                f"{data['item']} is {data.get('by') or 'another machine'}'s now; what was not pushed: {saved}"
+            )
     if kind in _WORDS and not data.get("message"):
         return _WORDS[kind]
     if isinstance(data.get("message"), str):
         ends = moment(data.get("until")) if kind == "wait.started" else None
         until = "" if ends is None else f"; until {clock(ends, time.time())}"
         return localised(data["message"], time.time()) + until
-    return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, []))
+    return ", ".join(f"{key} {_value(value)}" for key, value in data.items() if value not in (None, [], ""))
 
 
 def _tested(kind: str, data: View) -> str:
@@ -50,6 +58,13 @@ def _judged(kind: str, data: View) -> str:
 
 
 _HOW = {"asked": "ended as requested", "lost": "was interrupted with its loop; its result is unknown"}
+_ITEMS = {
+    "item.claimed": "is worked on here",
+    "item.taken_over": "continues here, after ",
+    "item.released": "is given back",
+    "item.done": "has ended",
+    "item.held": "needs you",
+}
 _WORDS = {"wait.ended": "the wait is over", "ralph.failed": "gave up: nothing runs until you act"}
 
 

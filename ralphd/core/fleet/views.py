@@ -77,6 +77,7 @@ def item_view(item: Item, ages: Ages, now: Moment) -> dict[str, Any]:
         "landed": short_sha(last.commit) if last and item.finished and item.state is ItemState.DONE else None,
         "next": next_words(item, ages, now),
         "repo": normalized_url(item.repo),
+        "base": item.base,
         "branch": item.branch,
         "priority": item.priority,
         "tries": item.tries,

@@ -267,7 +267,8 @@ class Member:
             self._changed.set()
         if not is_connected:
             return
-        silent = {each.name for each in self.picture.hosts} - {each.name for each in self.picture.heard()}
+        others = {each.name for each in self.picture.hosts} - {self.host}
+        silent = others - {each.name for each in self.picture.heard()}
         for name in sorted(silent - self._silent):
             entry = self.picture.known(Bucket.HOSTS, name)
             key = f"fleet.host.silent {name} {entry.revision if entry else 0}"

@@ -481,6 +481,16 @@ async def test_an_item_of_a_newer_version_is_left(tmp_path: Path) -> None:
         assert hub.values[Bucket.ITEMS][ITEM.id].value == newer
 
 
+async def test_a_machine_that_was_away_does_not_report_itself(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    for name in ("h1", "h2"):
+        await put(hub, Bucket.HOSTS, name, HostRecord(HostName(name), "b1", "0", at=1.0))
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: one.member._silent)
+        assert one.member._silent == {"h2"}
+        assert one.told["fleet.host.silent"] == 1
+
+
 async def test_a_lost_hub_is_reported_once(tmp_path: Path) -> None:
     hub = MemoryHub()
     async with a_machine(hub, tmp_path, "h1") as one:

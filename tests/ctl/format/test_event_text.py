@@ -1,0 +1,36 @@
+"""The words for what happens in a fleet; any key may be missing, since other machines can say anything."""
+
+from typing import Any
+
+import pytest
+
+from ralphctl.format.event_text import event_words
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "words"),
+    [
+        ("item.claimed", {"item": "i-a", "commit": "", "token": 1}, "i-a is worked on here"),
+        ("item.taken_over", {"item": "i-a", "previous": "h1"}, "i-a continues here, after h1"),
+        ("item.released", {"item": "i-a", "why": "drained"}, "i-a is given back: drained"),
+        (
+            "item.done",
+            {"item": "i-a", "why": "landed on main as abc"},
+            "i-a has ended: landed on main as abc",
+        ),
+        ("item.held", {"item": "i-a", "why": ""}, "i-a needs you"),
+        ("item.held", {"why": "?", "commit": ""}, "why ?"),
+        (
+            "fleet.fenced",
+            {"item": "i-a", "by": "h2", "refs": ["refs/ralph/stale/b/1"]},
+            "i-a is h2's now; what was not pushed: refs/ralph/stale/b/1",
+        ),
+        (
+            "fleet.fenced",
+            {"item": "i-a"},
+            "i-a is another machine's now; what was not pushed: nowhere but here",
+        ),
+    ],
+)
+def test_an_event_of_the_fleet_is_a_sentence(kind: str, data: dict[str, Any], words: str) -> None:
+    assert event_words(kind, data) == words
