@@ -243,14 +243,15 @@ class Member:
         )
 
     async def _take_turns(self) -> None:
+        is_late = False
         while True:
-            await asyncio.sleep(TURN_S)
+            if not is_late:  # else it looks at the next item at once: the faster one rests now
+                await asyncio.sleep(TURN_S)
             await self._report_connection()
             for item, holder in self.holders.items():
                 waits = f"pushes wait: {holder.problem}" if holder.problem else None
                 self.services.trouble(f"item {item}", waits)
-            with suppress(HubUnreachable):
-                await self._take_turn()
+            is_late = await self._take_turn()
 
     async def _report_connection(self) -> None:
         is_connected = self.fabric.is_connected
@@ -277,16 +278,19 @@ class Member:
 
     # --- items -----------------------------------------------------------------------------------------
 
-    async def _take_turn(self) -> None:
-        """Claim the item that suits this machine best, after a wait that lets better ones go first."""
+    async def _take_turn(self) -> bool:
+        """Claim the item that suits this machine best, after a wait that lets better ones go first.
+
+        Return whether another one was faster.
+        """
         if self.draining or not self.fabric.is_connected:
-            return
+            return False
         rival = self._rival()
         self.services.trouble(
             f"{_TOPIC} name", rival and f"another machine uses the name {self.host}: {rival}"
         )
         if rival:
-            return
+            return False
         self._watch_orphans()
         now, here = self.services.clock.now(), self.picture.monotonic()
         free = [
@@ -295,18 +299,21 @@ class Member:
             if each.id not in self.holders and self._avoided.get(each.id, 0.0) <= here
         ]
         if not free:
-            return
+            return False
         me, limits = self._me(), self.picture.limits
         heard = self.picture.heard()
         item = None if me is None else fit.choose(free, me, heard, limits, now)
         if item is None or me is None:
-            return
+            return False
         if any(each.name != self.host and not fit.misfits(item, each, limits, now) for each in heard):
             suits = fit.score(item, me, limits, now)
             await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
         latest = self.picture.item(item.id)
-        if not fit.waits_for(latest, self.services.clock.now()) and not self.draining:
+        if fit.waits_for(latest, self.services.clock.now()):
+            return True
+        if not self.draining:
             self.take(latest)
+        return False
 
     def _watch_orphans(self) -> None:
         """Find the items whose holder has no lease in the hub: it was wiped, or shows an older state."""
