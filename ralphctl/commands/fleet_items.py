@@ -42,6 +42,8 @@ def status() -> int:
         at = moment(fleet["as_of"])
         since = f"as of {clock(at, now)}" if at else "nothing is known yet"
         note(f"the hub is unreachable, {since}; what runs continues. {fleet['problem']}".rstrip())
+    elif fleet["problem"]:
+        note(clean(fleet["problem"]))
     _print([_HOSTS, *(_host(each, now, own=fleet["host"]) for each in fleet["hosts"])])
     ended = [each for each in fleet["items"] if each["state"] in _ENDED]
     items = [each for each in fleet["items"] if each["state"] not in _ENDED] + ended[:_MOST_ENDED]

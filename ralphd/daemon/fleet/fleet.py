@@ -53,7 +53,9 @@ class Fleet:
         return {
             "host": member.host,
             "connected": member.fabric.is_connected,
-            "problem": "" if member.fabric.is_connected else str(getattr(member.fabric, "problem", "")),
+            "problem": "; ".join(each for each in member.services.problems() if each.startswith("fleet "))
+            if member.fabric.is_connected
+            else str(getattr(member.fabric, "problem", "")),
             **member.picture.view(),
         }
 

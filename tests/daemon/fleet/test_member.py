@@ -447,7 +447,7 @@ async def test_a_hub_that_takes_nothing_is_reported(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(members, "PRESENCE_S", 0.05)
     monkeypatch.setattr(MemoryFabric, "put", put_or_refuse)
     async with a_machine(hub, tmp_path, "h1") as one:
-        await eventually(lambda: any("takes nothing" in each for each in one.member.services.problems()))
+        await eventually(lambda: "takes nothing" in one.fleet.view()["problem"])
         is_full[0] = False
         await eventually(lambda: not one.member.services.problems())
 
