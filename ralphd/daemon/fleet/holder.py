@@ -248,7 +248,7 @@ class Holder(LeaseKeeper):
         if self._has_ralph and not (self._is_releasing and self.hold.stage is Stage.RELEASED):
             if not await self._save_stale():
                 return
-        elif end.state is ItemState.DONE and self._is_pushed(end.head):
+        elif (end.state is ItemState.DONE and self._is_pushed(end.head)) or self._leaves_nothing(end):
             await self.work.forget()
         self._record(None)
 
@@ -272,6 +272,10 @@ class Holder(LeaseKeeper):
         if item is not None:
             data = {"why": item.why or end.why, "refs": refs, "state": item.state.value}
             await self._tell(_EVENTS[item.state], **data, **({"commit": end.commit} if end.commit else {}))
+
+    def _leaves_nothing(self, end: _End) -> bool:
+        """Whether another host continues, and nobody has to look here at a failure."""
+        return self._has_ralph and self.item.state is ItemState.OPEN and not end.is_try
 
     async def _save_stale(self) -> bool:
         await self.work.stop(at_once=True)

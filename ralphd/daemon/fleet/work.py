@@ -195,6 +195,7 @@ class RalphWork:
         given, (first, *others) = self._item.flags, self._item.flags.agents or ("",)
         flags: dict[str, object] = {
             "landing.mode": "off", "git.auto_push": False, "git.auto_pull_rebase": False,
+            "worktree.follow": False,  # the queue of a clone serves the bases of several items
             "max-cost": given.max_cost_usd, "max-iterations": given.max_iterations,
             "timeout": given.timeout_s, "agent": first, "fallback": others if first else None,
         }  # fmt: skip

@@ -126,7 +126,7 @@ async def test_a_drained_host_gives_its_item_back(fleet: FleetWorld) -> None:
     holder.drain()
     await host.ended()
 
-    assert "stop" in host.work.calls, "the iteration is finished first"
+    assert host.work.calls[-2:] == ["stop", "forget"], "the iteration is finished first"
     assert fleet.ref(HEAD_REF) == host.work.head
     assert (fleet.item.state, fleet.item.tries, fleet.lease().host) == (ItemState.OPEN, 0, "")
     other = await fleet.host("h2")

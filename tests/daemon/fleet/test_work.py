@@ -294,6 +294,7 @@ async def test_the_flags_of_an_item_hold(hosted: Stage) -> None:
 
     configuration = hosted.host._roster.get("i-7f3k").account.configuration
     assert (configuration.landing.mode, configuration.ralph.max_iterations) == ("off", 50)
+    assert not configuration.worktree.follow, "another item of this clone may have another base"
 
 
 # --- clones ---------------------------------------------------------------------------------------------
