@@ -250,7 +250,7 @@ class Member:
             await self._report_connection()
             for item, holder in self.holders.items():
                 waits = f"pushes wait: {holder.problem}" if holder.problem else None
-                self.services.trouble(f"item {item}", waits)
+                self.services.trouble(f"{_TOPIC} {item}", waits)
             is_late = await self._take_turn()
 
     async def _report_connection(self) -> None:
@@ -388,6 +388,7 @@ class Member:
             self._declines[item.id] = Decline(item.id, holder.why)
         self._changed.set()
         topic = f"item {item.id}"
+        self.services.trouble(f"{_TOPIC} {item.id}", None)
         if task.cancelled() or (error := task.exception()) is None:
             self.services.trouble(topic, None)
             return
