@@ -14,7 +14,14 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-WAITING = ("whole/test_watch", "whole/test_reports", "whole/test_state_files", "whole/", "tests/loop/")
+WAITING = (
+    "whole/test_fleet",
+    "whole/test_watch",
+    "whole/test_reports",
+    "whole/test_state_files",
+    "whole/",
+    "tests/loop/",
+)
 
 # No directory can be made there: what hypothesis would keep beside its database it computes anew.
 set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")

@@ -193,23 +193,20 @@ def test_a_dead_machine_loses_its_item_and_no_work(world: World) -> None:
     assert fenced["data"]["is_saved"]
 
 
-def test_a_new_hub_keeps_the_key_of_another_fleet(world: World) -> None:
+def test_what_belongs_to_others_is_refused(world: World) -> None:
+    """The key of another fleet, orders without a role, and a machine that was forgotten."""
     key = world.two.state / "fleet" / "host.seed"
     before = key.read_bytes()
     ralphctl(world.two, "fleet", "init", "127.0.0.1", "--name", "h2", code=1)
     assert key.read_bytes() == before
     assert not (world.two.state / "hub").exists()
 
-
-def test_a_machine_without_control_gives_no_orders(world: World) -> None:
     ralphctl(world.two, "fleet", "drain", "h1", code=1)
     ralphctl(world.two, "fleet", "stop", "h1/demo", code=1)
     ralphctl(world.one, "fleet", "stop", "h2/demo", code=4)  # h2 has no such ralph
     ralphctl(world.one, "fleet", "drain", "h2")
     assert [each["state"] for each in _fleet(world.two)["hosts"] if each["host"] == "h1"] == ["up"]
 
-
-def test_a_forgotten_machine_cannot_connect(world: World) -> None:
     ralphctl(world.two, "fleet", "doctor")
     assert "is locked out;" in ralphctl(world.one, "fleet", "forget", "h2")
     ralphctl(world.two, "fleet", "doctor", code=1)
