@@ -31,9 +31,9 @@ from tests.whole.harness import Daemon, Reply, View, daemon_in
 PATIENCE_S, SETTLE_S, HUB_S = 40.0, 240.0, 20.0
 FAULTS = (
     *("cut", "cut", "cut", "freeze", "freeze", "freeze", "kill", "kill", "kill", "die", "die"),
-    *("kill_hub", "wipe_hub", "drain", "lose_git"),
+    *("kill_hub", "wipe_hub", "rewind_hub", "drain", "lose_git"),
 )
-"""``die``: with its agents, as in a power cut."""
+"""``die``: with its agents, as in a power cut. ``rewind_hub``: it has lost its last acknowledged writes."""
 CONFIGURATION = """
 [fleet]
 allow_repos = ["{folder}/*"]
@@ -159,6 +159,17 @@ class TortureHub:
     def wipe(self) -> None:
         self.kill()
         shutil.rmtree(self.directory / "store-1", ignore_errors=True)
+
+    def rewind(self) -> None:
+        """Go back to the store of the last call, or of this moment: a copy, torn by the writes meanwhile."""
+        kept, present = self.directory / "store-kept", self.directory / "store-present"
+        with suppress(shutil.Error):  # files go while they are copied
+            shutil.copytree(self.directory / "store-1", present)
+        self.wipe()
+        if not kept.exists():
+            shutil.copytree(present, kept)
+        kept.rename(self.directory / "store-1")
+        present.rename(kept)
 
 
 @dataclass(slots=True)
@@ -374,6 +385,11 @@ class FleetScene:
     def _wipe_hub(self, machine: Machine) -> Callable[[], None] | None:
         if (heal := self._kill_hub(machine)) is not None:
             self.hub.wipe()
+        return heal
+
+    def _rewind_hub(self, machine: Machine) -> Callable[[], None] | None:
+        if (heal := self._kill_hub(machine)) is not None:
+            self.hub.rewind()
         return heal
 
     def _drain(self, machine: Machine) -> Callable[[], None] | None:
