@@ -181,8 +181,8 @@ def quota() -> None:
 def takeover(item: str, *, at_once: bool) -> None:
     """Take ITEM here from a machine that is gone, without waiting until it has been silent for long enough.
 
-    Refused if that machine answers. What it pushed is continued; what it did not push is lost, or saved under
-    refs/ralph/stale when it comes back.
+    Refused if that machine answers. What it pushed is continued. What it did not push stays on it, and is
+    saved under refs/ralph/stale when it comes back.
     """
     if not at_once:
         why = "another machine takes it over without you once its machine is silent for long enough"
