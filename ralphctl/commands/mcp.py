@@ -24,7 +24,7 @@ from ralphctl.mcp import replies
 from ralphd import wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown, UsageError
 
-_WAIT_S = 20.0
+_WAIT_S, _ACTIONS_S = 18.0, 2.0  # together the 20 s that the tool promises
 _LOOK_S = 0.25
 _READS = ("get_status", "logs", "report", "wait")
 _CHANGES = ("act", "start")
@@ -83,7 +83,8 @@ def mcp(allow: list[str]) -> None:
         mend = f"{shlex.quote(sys.executable)} -m pip install 'mcp>=2.3,<3'"
         raise McpMissing("ralphctl mcp needs another package", why=str(missing), mend=mend) from missing
     os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
-    tools = _Tools(_client(socket_given()), [*_READS, *allow])
+    # Within a run the daemon refuses these, so they are not shown as what is allowed now.
+    tools = _Tools(_client(socket_given()), [] if os.environ.get("RALPH_RUN_ID") else allow)
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
@@ -91,7 +92,7 @@ def mcp(allow: list[str]) -> None:
     names = (*_READS, *_CHANGES)
     listed = [(getattr(tools, name), hints.get(name, reads)) for name in names]
     more = "" if allow else " This server is read-only (ralphctl mcp --allow act,start)."
-    server.run(listed, tools.allowed, instructions=_INSTRUCTIONS + more)
+    server.run(listed, [*_READS, *allow], instructions=_INSTRUCTIONS + more)
 
 
 def _client(socket: str | None) -> Client:
@@ -158,23 +159,29 @@ class _Tools:
         import anyio
         from anyio.to_thread import run_sync
 
-        after = cursor if cursor >= 0 else await run_sync(self._last_event, name, abandon_on_cancel=True)
+        in_thread = partial(run_sync, abandon_on_cancel=True)
         events: list[dict[str, Any]] = []
-        ends_at = time.monotonic() + _WAIT_S
-        while not events and (left_s := ends_at - time.monotonic()) > 0:
-            try:
-                look = partial(self._events, name, after, kind)
-                events, after = await run_sync(look, abandon_on_cancel=True)
-            except (DaemonBusy, DaemonNotRunning, ShuttingDown):  # it may be restarting
-                if left_s < 2 * _LOOK_S:
-                    raise
-            if not events:
-                await anyio.sleep(_LOOK_S)
+        away: RalphdError | None = None
+        with anyio.move_on_after(_WAIT_S):
+            while not events:
+                try:
+                    after = cursor if cursor >= 0 else await in_thread(self._last_event, name)
+                    events, cursor = await in_thread(self._events, name, after, kind)
+                    away = None
+                except (DaemonBusy, DaemonNotRunning, ShuttingDown) as fault:  # it may be restarting
+                    away = fault
+                await anyio.sleep(0.0 if events else _LOOK_S)
+        if away is not None or cursor < 0:
+            raise away or DaemonBusy("ralphd does not answer", mend="ralphctl regent status")
         names = [name] if name else [str(event["ralph"]) for event in events if event["ralph"]]
-        actions = await run_sync(self._actions, names, abandon_on_cancel=True)
-        return replies.answer({"events": events, "cursor": after, "actions": actions})
+        actions: dict[str, list[str]] = {}
+        with anyio.move_on_after(_ACTIONS_S):
+            actions = await in_thread(self._actions, names)
+        return replies.answer({"events": events, "cursor": cursor, "actions": actions})
 
     def _last_event(self, name: str) -> int:
+        if name:
+            self._client.ralph(_checked(name))  # nobody waits for an unknown one
         path = FLEET_EVENTS if "/" in name else EVENTS
         return max((int(event["id"]) for event in self._client.past_events(1, path)), default=0)
 

@@ -32,7 +32,8 @@ _ESCAPES = re.compile(
 def plain(text: object) -> str:
     """Return text without escape sequences; other control characters but newlines and tabs are shown."""
     lines = _ESCAPES.sub("", str(text)).replace("\r\n", "\n").split("\n")
-    return "\n".join("\t".join(map(clean, line.split("\t"))) for line in lines)
+    shown = "\n".join("\t".join(map(clean, line.split("\t"))) for line in lines)
+    return shown.encode(errors="replace").decode()  # a lone surrogate cannot be sent
 
 
 def answer(value: Any) -> str:
@@ -43,7 +44,7 @@ def answer(value: Any) -> str:
 def _pruned(value: Any) -> Any:
     match value:
         case str():
-            return plain(value).encode(errors="replace").decode()
+            return plain(value)
         case dict():
             pairs = ((plain(key), _pruned(each)) for key, each in value.items())
             kept = ("actions", "cursor", "events", "ralphs", "lines")
@@ -57,7 +58,7 @@ def _pruned(value: Any) -> Any:
 def cut(text: str, most: int = MOST_BYTES) -> str:
     """Return ``text`` in at most ``most`` bytes of UTF-8, with a note where its end is missing."""
     note = "\n… cut: name one ralph, or a shorter time"
-    if len(whole := text.encode(errors="replace")) <= most:
+    if len(whole := text.encode()) <= most:
         return text
     return whole[: most - len(note.encode())].decode(errors="ignore") + note
 
@@ -81,7 +82,9 @@ def actions(view: View, allowed: Collection[str]) -> list[str]:
         "skip-wait": state_of(view) == "WaitingForRetry" or bool(state == "paused" and _until(view)),
         "ack": bool(part(view, "incident")) and not part(view, "incident").get("acknowledged_at"),
         "undo": is_settled and bool(guard.get("reverted")),
-        "land": state == "done" and landing.get("state") not in ("queued", "testing", "landed"),
+        "land": state == "done"
+        and landing.get("state") not in ("queued", "landed")
+        and view.get("branch") not in (None, "main", "master", landing.get("target")),
     }
     verbs = [verb for verb, is_possible in possible.items() if is_possible and "act" in allowed]
     if is_elsewhere:
@@ -173,14 +176,14 @@ def log(records: Iterable[Mapping[str, Any]], cursor: str, view: View, allowed: 
     size, more, after = 0, False, cursor
     for record in records:
         line = _log_line(record)
-        weight = len(json.dumps(line, ensure_ascii=False).encode(errors="replace")) + 1
+        weight = len(json.dumps(line, ensure_ascii=False).encode()) + 1
         if cursor and size + weight > LOG_BYTES - _ROOM:
             more = True
             break
         lines.append(line)
         size, after = size + weight, str(record.get("cursor") or after)
         while size > LOG_BYTES - _ROOM:
-            size -= len(json.dumps(lines.popleft(), ensure_ascii=False).encode(errors="replace")) + 1
+            size -= len(json.dumps(lines.popleft(), ensure_ascii=False).encode()) + 1
             more = True
     reply = {"cursor": after, "more" if cursor else "older_left_out": more, "lines": list(lines)}
     return answer({**reply, "state": state_of(view), "actions": actions(view, allowed)})

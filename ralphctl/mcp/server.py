@@ -42,7 +42,10 @@ def run(
     server.allowed = allowed
     for function, annotations in tools:
         server.add_tool(function, annotations=annotations, structured_output=False)
-    anyio.run(_serve, server)
+    try:
+        anyio.run(_serve, server)
+    except KeyboardInterrupt:
+        os._exit(wire.EXIT_INTERRUPTED)  # a thread still reads stdin
 
 
 async def _serve(server: "GuardedServer") -> None:

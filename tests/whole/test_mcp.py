@@ -140,6 +140,8 @@ def test_an_agent_reads_and_steers_a_ralph(daemon: Daemon, witness: Witness) -> 
             assert refused.is_error and "start it instead" in text_of(refused)
             started = await answer(client, "start", target=str(witness.directory))
             assert (started["name"], started["state"]) == ("demo", "Running")
+            unknown = await client.call_tool("wait", {"name": "other"})
+            assert unknown.is_error and "other" in text_of(unknown)
             refused = await client.call_tool("start", {"target": "demo", "command": ["rm"]})
             assert refused.is_error and "takes no 'command'" in text_of(refused)
             assert "demo" in text_of(await client.call_tool("report", {"since": "1h"}))

@@ -40,10 +40,12 @@ def test_a_wait_is_shown_with_reason_and_time() -> None:
         ({"state": "pausing"}, ["stop", "resume"]),
         ({"state": "paused"}, ["stop", "resume"]),
         ({"state": "paused", "wait": LIMIT}, ["stop", "resume", "skip-wait"]),
-        ({"state": "paused", "guard": {"reverted": 1}}, ["stop", "resume", "undo"]),
+        ({"state": "paused", "guard": {"reverted": {"kind": "reverted"}}}, ["stop", "resume", "undo"]),
         ({"state": "failed", "incident": {"message": "m"}}, ["ack", "start"]),
         ({"state": "stopped"}, ["start"]),
-        ({"state": "done"}, ["land", "start"]),
+        ({"state": "done"}, ["start"]),
+        ({"state": "done", "branch": "night"}, ["land", "start"]),
+        ({"state": "done", "branch": "night", "landing": {"state": "queued"}}, ["start"]),
         ({"state": "running", "name": "h2/api"}, ["stop", "pause"]),
         ({"state": "stopped", "name": "h2/api"}, []),
     ],
@@ -94,9 +96,10 @@ def test_a_log_is_plain_and_at_most_8_kb(texts: list[str], cursor: str) -> None:
     assert not any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in reply)
 
 
-@given(some.text() | some.text(alphabet="\x1b[]0;1mJ\x07\\ab\n\t\r"))
+@given(some.text() | some.text(some.characters()) | some.text(alphabet="\x1b[]0;1mJ\x07\\ab\n\t\r"))
 def test_no_text_keeps_a_control_character(text: str) -> None:
     assert not {chr(code) for code in (*range(32), *range(127, 160))} - {*"\n\t"} & set(replies.plain(text))
+    replies.plain(text).encode()
 
 
 def test_escape_codes_disappear() -> None:
