@@ -189,14 +189,16 @@ class _Tools:
         """Return events of a ralph, or of all, and the id of the last one that was looked at."""
         host, _, own = (_checked(name) if name else "").rpartition("/")
         shown: list[dict[str, Any]] = []
+        taken = 0
         given = self._client.events_after(after, FLEET_EVENTS if host else EVENTS)
-        for event in itertools.islice(given, _MOST_EVENTS):
-            fits = fnmatchcase(event["type"], kind) and own in ("", event["ralph"])
-            if fits and (not host or event.get("host") == host):
-                if len(more := list(replies.told([*shown, event]))) == len(shown):
+        for each in itertools.islice(given, _MOST_EVENTS):
+            fits = fnmatchcase(each["type"], kind) and own in ("", each["ralph"])
+            if fits and (not host or each.get("host") == host):
+                taken += replies.size(event := replies.event(each))
+                if shown and taken > replies.LINES_BYTES:
                     break
-                shown = more
-            after = int(event["id"])
+                shown.append(event)
+            after = int(each["id"])
         return shown, after
 
     def _actions(self, names: Iterable[str]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ Others write names, tasks and output, so every text is freed of escape codes; ot
 import json
 import re
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ralphctl.format import humanize, state_text
@@ -20,8 +20,9 @@ LOG_BYTES = 8192
 """The most that ``logs`` and ``wait`` answer."""
 MOST_BYTES = 16384
 """The most that any tool answers."""
+LINES_BYTES = LOG_BYTES - 600
+"""The most that the lines or events in such an answer take; the rest is for what stands around them."""
 _LINE_CHARS = 2000
-_ROOM = 600  # for what stands around the lines of a log
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # colours, moves
     r"|\x1b[\]PX^_][^\x07\x1b]{0,4096}(?:\x07|\x1b\\)"  # titles, links, the clipboard
@@ -73,13 +74,16 @@ def state_of(view: View) -> str:
 def actions(view: View, allowed: Collection[str]) -> list[str]:
     """Return what may be requested of a ralph now: verbs of ``act`` and ``start``, of ``allowed`` tools."""
     state, guard, landing = view.get("state"), part(view, "guard"), part(view, "landing")
-    is_settled = state in wire.SETTLED_STATES
+    is_settled, wait = state in wire.SETTLED_STATES, part(view, "wait")
+    # A command that waits within its run may not know the request.
+    can_skip = state == "waiting_for_retry" or (state == "running" and bool(wait))
+    can_skip = can_skip and (not view.get("ralph_pid") or state_text.is_built_in(view))
     is_elsewhere = "/" in str(view.get("name"))
     possible = {
         "stop": not is_settled or state == "paused",
         "pause": not is_settled and state not in ("pausing", "stopping"),
         "resume": state in ("paused", "pausing"),
-        "skip-wait": state_of(view) == "WaitingForRetry" or bool(state == "paused" and _until(view)),
+        "skip-wait": bool(wait.get("until")) if state == "paused" else can_skip,
         "ack": bool(part(view, "incident")) and not part(view, "incident").get("acknowledged_at"),
         "undo": is_settled and bool(guard.get("reverted")),
         "land": state == "done"
@@ -90,10 +94,6 @@ def actions(view: View, allowed: Collection[str]) -> list[str]:
     if is_elsewhere:
         return [verb for verb in verbs if verb in ("stop", "pause", "resume")]
     return verbs + (["start"] if "start" in allowed and is_settled and state != "paused" else [])
-
-
-def _until(view: View) -> object:
-    return overview.Row(view).until
 
 
 def row(view: View, allowed: Collection[str]) -> dict[str, Any]:
@@ -173,17 +173,16 @@ def figures(document: Mapping[str, Any]) -> str:
 def log(records: Iterable[Mapping[str, Any]], cursor: str, view: View, allowed: Collection[str]) -> str:
     """Return lines of a log: with a ``cursor`` those that follow it, else the last ones, as many as fit."""
     lines: deque[str] = deque()
-    size, more, after = 0, False, cursor
+    taken, more, after = 0, False, cursor
     for record in records:
         line = _log_line(record)
-        weight = len(json.dumps(line, ensure_ascii=False).encode()) + 1
-        if cursor and size + weight > LOG_BYTES - _ROOM:
+        if cursor and taken + size(line) > LINES_BYTES:
             more = True
             break
         lines.append(line)
-        size, after = size + weight, str(record.get("cursor") or after)
-        while size > LOG_BYTES - _ROOM:
-            size -= len(json.dumps(lines.popleft(), ensure_ascii=False).encode()) + 1
+        taken, after = taken + size(line), str(record.get("cursor") or after)
+        while taken > LINES_BYTES:
+            taken -= size(lines.popleft())
             more = True
     reply = {"cursor": after, "more" if cursor else "older_left_out": more, "lines": list(lines)}
     return answer({**reply, "state": state_of(view), "actions": actions(view, allowed)})
@@ -197,17 +196,16 @@ def _log_line(record: Mapping[str, Any]) -> str:
     return text if record.get("stream") == "stdout" else f"[{record.get('stream')}] {text}"
 
 
-def told(events: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield events in words, as many as fit into an answer."""
-    size = _ROOM
-    for event in events:
-        try:
-            text = plain(event_words(event["type"], event["data"]))
-        except (AttributeError, KeyError, TypeError, ValueError):  # another machine can say anything
-            text = ""
-        keys = {key: event.get(key) for key in ("id", "at", "ralph", "host", "type")}
-        shown = keys | {"text": humanize.cut(text, _LINE_CHARS)}
-        size += len(answer(shown).encode())
-        if size > LOG_BYTES:
-            return
-        yield shown
+def event(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event in words."""
+    try:
+        text = plain(event_words(told["type"], told["data"]))
+    except (AttributeError, KeyError, TypeError, ValueError):  # another machine can say anything
+        text = ""
+    keys = {key: told.get(key) for key in ("id", "at", "ralph", "host", "type")}
+    return keys | {"text": humanize.cut(text, _LINE_CHARS)}
+
+
+def size(value: object) -> int:
+    """Return how many bytes a part takes in a reply, with the comma."""
+    return len(answer(value).encode()) + 1

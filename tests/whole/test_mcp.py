@@ -114,6 +114,7 @@ def peak_kb(pid: int) -> int:
 def test_an_agent_reads_and_steers_a_ralph(daemon: Daemon, witness: Witness) -> None:
     daemon.start()
     witness.register()
+    daemon.becomes("demo", "running")
 
     async def session() -> None:
         async with served(daemon, *BOTH) as client:
@@ -121,6 +122,9 @@ def test_an_agent_reads_and_steers_a_ralph(daemon: Daemon, witness: Witness) -> 
             assert (row["name"], row["state"], row["actions"]) == ("demo", "Running", ["stop", "pause"])
             begin = await answer(client, "wait", name="demo", cursor=0, kind="ralph.started")
             assert begin["events"][0]["type"] == "ralph.started"
+            every = (await answer(client, "wait", cursor=0))["events"]
+            assert [each["id"] for each in every] == sorted({each["id"] for each in every})
+            assert every[0]["type"] == "daemon.started" and every[0]["text"].startswith("pid ")
             paused = await answer(client, "act", name="demo", action="pause")
             assert paused["state"] in ("Pausing", "Paused")
             event = await answer(client, "wait", name="demo", cursor=begin["cursor"], kind="ralph.paused")
@@ -139,7 +143,7 @@ def test_an_agent_reads_and_steers_a_ralph(daemon: Daemon, witness: Witness) -> 
             refused = await client.call_tool("act", {"name": "demo", "action": "resume"})
             assert refused.is_error and "start it instead" in text_of(refused)
             started = await answer(client, "start", target=str(witness.directory))
-            assert (started["name"], started["state"]) == ("demo", "Running")
+            assert started["name"] == "demo" and started["state"] in ("Starting", "Running")
             unknown = await client.call_tool("wait", {"name": "other"})
             assert unknown.is_error and "other" in text_of(unknown)
             refused = await client.call_tool("start", {"target": "demo", "command": ["rm"]})
@@ -207,6 +211,7 @@ def test_within_a_run_the_daemon_refuses(daemon: Daemon, tmp_path: Path) -> None
     results = [line for line in printed if line.split()[0] in ("refused", "done", "read")]
     assert [line.split()[0] for line in results] == ["refused", "refused", "read"], printed
     assert results[0].startswith("refused refused: this is a supervised run")
+    assert json.loads(results[2].removeprefix("read "))["actions"] == []
 
 
 def test_a_message_of_10_mb_is_an_error(daemon: Daemon, witness: Witness) -> None:

@@ -35,7 +35,9 @@ def test_a_wait_is_shown_with_reason_and_time() -> None:
     ("changes", "actions"),
     [
         ({"state": "running"}, ["stop", "pause"]),
-        ({"state": "running", "wait": LIMIT}, ["stop", "pause", "skip-wait"]),
+        ({"state": "running", "wait": LIMIT}, ["stop", "pause"]),
+        ({"state": "running", "wait": LIMIT, "command": []}, ["stop", "pause", "skip-wait"]),
+        ({"state": "running", "seen": {"limit": {"agent": "claude"}}, "command": []}, ["stop", "pause"]),
         ({"state": "waiting_for_retry", "wait": LIMIT}, ["stop", "pause", "skip-wait"]),
         ({"state": "pausing"}, ["stop", "resume"]),
         ({"state": "paused"}, ["stop", "resume"]),
@@ -107,18 +109,12 @@ def test_escape_codes_disappear() -> None:
     assert replies.plain(hostile) == "red link bell^G"
 
 
-def test_events_in_words_are_bounded() -> None:
-    event = {
-        "id": 1,
-        "at": "x",
-        "type": "ralph.paused",
-        "ralph": "api",
-        "data": {"message": "m\x1b[2J" * 999},
-    }
-    shown = list(replies.told([event] * 100))
-    assert 0 < len(shown) < 100
-    assert shown[0]["text"].startswith("mmm")
-    assert next(replies.told([{**event, "data": None}]))["text"] == ""
+def test_an_event_is_words_of_bounded_length() -> None:
+    data = {"message": "m\x1b[2J" * 9999}
+    event = {"id": 1, "at": "x", "type": "ralph.paused", "ralph": "api", "data": data}
+    assert replies.event(event)["text"].startswith("mmm")
+    assert replies.size(replies.event(event)) <= replies.LINES_BYTES
+    assert replies.event({**event, "data": None})["text"] == ""
 
 
 def test_figures_of_many_ralphs_are_shortened() -> None:
