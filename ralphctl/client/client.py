@@ -236,6 +236,10 @@ class Client:
         """Yield the last ``number`` events, of this machine or (``FLEET_EVENTS``) of all."""
         return events_of(lines_of(self._parts(f"{path}?replay={number}&follow=false")))
 
+    def events_after(self, id: int, path: str = EVENTS) -> Iterator[dict[str, Any]]:
+        """Yield the events that are kept after the one with this id."""
+        return events_of(lines_of(self._parts(f"{path}?since={id}&follow=false")))
+
     def _get(self, path: str) -> Reply:
         return self._call("GET", path, None, limit_s=transport.ANSWER_LIMIT_S)
 

@@ -329,6 +329,15 @@ def tell_ignored(wish: bool | None, why: str) -> None:
         note(f"{'--resume' if wish else '--no-resume'} {why}")
 
 
+def start_known(client: Client, where: str) -> Reply:
+    """Start the ralph of this name, or the loop of a directory, without questions."""
+    if wire.is_name(where):
+        return client.ask(where, "start")
+    if not Path(where).is_dir():
+        raise DirectoryUnusable(f"{where} is not a directory")
+    return _start(client, _Order(where, None, None, {}), None)
+
+
 def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
     again: dict[str, object] = {"flags": order.flags} if order.flags else {}
     again |= {} if wish is None else {"resume": wish}

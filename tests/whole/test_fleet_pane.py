@@ -4,9 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
+
 from tests.helpers import wait_for
 from tests.whole import test_fleet
 from tests.whole.test_fleet import LIMIT_S, World, git, ralphctl
+from tests.whole.test_mcp import answer, served
 
 world = test_fleet.world
 
@@ -78,3 +81,22 @@ def test_a_person_takes_an_item_of_a_dead_machine(world: World) -> None:
 def _fits(world: World) -> bool:
     hosts = json.loads(ralphctl(world.one, "fleet", "status", "--json"))["hosts"]
     return any(each["host"] == "h1" and each["state"] == "up" for each in hosts) and bool(world.items())
+
+
+def test_an_agent_reaches_a_ralph_elsewhere(world: World) -> None:
+    target = works_on_two(world)
+
+    async def session() -> None:
+        async with served(world.one, "--allow", "act,start") as client:
+            row = await answer(client, "get_status", name=target, explain=True)
+            assert (row["name"], row["state"], row["actions"]) == (target, "Running", ["stop", "pause"])
+            assert "begins" in (await answer(client, "logs", name=target))["lines"]
+            cursor = (await answer(client, "wait", name=target, cursor=0))["cursor"]
+            assert (await answer(client, "act", name=target, action="pause"))["name"] == target
+            paused = await answer(client, "wait", name=target, cursor=cursor, kind="ralph.paused")
+            assert paused["events"][0]["host"] == "h2"
+            assert paused["actions"] == {target: ["stop", "resume"]}
+            refused = await client.call_tool("act", {"name": target, "action": "undo"})
+            assert refused.is_error
+
+    anyio.run(session)
