@@ -65,21 +65,31 @@ def _hours(since: float, until: float, number: int) -> str:
 def _totals(strips: Sequence[NightStrip]) -> Iterator[str]:
     for strip in strips:
         done = " ({} of {} in all)".format(*strip.row.tasks) if strip.row.tasks else ""
-        yield f"{clean(strip.row.name)}: {strip.row.word}, {_figures([strip.summary], done)}"
+        yield f"{clean(strip.row.name)}: {strip.row.word}, {figures([strip.summary], done)}"
     if len(strips) > 1:
-        yield f"together: {_figures([strip.summary for strip in strips])}"
+        yield f"together: {figures([strip.summary for strip in strips])}"
 
 
-def _figures(summaries: Sequence[model.SpanSummary], done: str = "") -> str:
-    tasks, kept, reverted = (
-        sum(len(getattr(each, key)) for each in summaries) for key in ("done", "kept", "reverted")
-    )
+def figures(summaries: Sequence[model.SpanSummary], done: str = "") -> str:
+    """Return how many tasks are done, commits kept and reverted, and the cost."""
+    sums = totals(summaries)
     cost = text.cost_words(sum((each.cost for each in summaries), model.ReportCost()), brief=True)
-    return f"{count(tasks, 'task')} done{done}, {count(kept, 'commit')} kept, {reverted} reverted, {cost}"
+    kept, reverted = count(sums["kept"], "commit"), sums["reverted"]
+    return f"{count(sums['tasks'], 'task')} done{done}, {kept} kept, {reverted} reverted, {cost}"
+
+
+def totals(summaries: Sequence[model.SpanSummary]) -> dict[str, int]:
+    """Return how many tasks are done, and how many commits are kept and reverted."""
+    keys = {"tasks": "done", "kept": "kept", "reverted": "reverted"}
+    return {word: sum(len(getattr(each, key)) for each in summaries) for word, key in keys.items()}
+
+
+def span(since: float, until: float) -> dict[str, str]:
+    """Return the bounds of a night for JSON."""
+    return {"since": rfc3339(since), "until": rfc3339(until)}
 
 
 def document(strips: Sequence[NightStrip], since: float, until: float) -> dict[str, object]:
     """Return what ``--json`` prints."""
     cells = [{"name": strip.row.name, "state": strip.row.word, "cells": strip.cells} for strip in strips]
-    span = {"since": rfc3339(since), "until": rfc3339(until)}
-    return {"version": __version__, "daemon": None, "night": span, "ralphs": cells}
+    return {"version": __version__, "daemon": None, "night": span(since, until), "ralphs": cells}
