@@ -188,6 +188,8 @@ def cut(text: str, width: int) -> str:
     """Return ``text``, with ``…`` in place of its end if it takes more than ``width`` columns."""
     if cells(text) <= width:
         return text
+    if text.isascii():
+        return text[: width - 1].rstrip() + "…"
     start, used = "", 0
     for letter in text:
         used += cells(letter)

@@ -79,14 +79,15 @@ class TopApp(App[int]):
         question = self._controls.question
         is_fresh = time.monotonic() - self._said_at < _MESSAGE_S
         message = question.text if question else self._message if is_fresh else ""
+        log = self._feed.log
         screen = TopScreen(
-            self.size.width, self.size.height, self._feed.selected, list(self._feed.log.lines), message,
+            self.size.width, self.size.height, self._feed.selected, list(log.lines), log.output_at, message,
             self._feed.trouble, self._colour, self._utf8,
         )  # fmt: skip
         shown = "\n".join(page(self._feed.model, screen, time.time()))
         if shown != self._drawn:
             self._drawn = shown
-            self._page.update(Text.from_ansi(shown, no_wrap=True, overflow="crop"))
+            self._page.update(Text.from_ansi(shown, no_wrap=True, overflow="crop"), layout=False)
 
     def _say(self, text: str) -> None:
         self._message, self._said_at = text, time.monotonic()

@@ -24,9 +24,15 @@ class TopModel:
     accounts: list[View] = field(default_factory=list)
     nights: dict[str, tuple[float, model.SpanSummary]] = field(default_factory=dict)
 
+    _sorted: tuple[Any, list[overview.Row]] = (None, [])
+
     def rows(self) -> list[overview.Row]:
-        """Return the ralphs, those that need a person first."""
-        return overview.rows(self.views.values())
+        """Return the ralphs, those that need a person first. They are sorted once for each new ``views``."""
+        views, (sorted_views, rows) = self.views, self._sorted
+        if views is not sorted_views:
+            rows = overview.rows(views.values())
+            self._sorted = views, rows
+        return rows
 
     def read_state(self, client: Client) -> None:
         """Ask for all ralphs. Raise RalphdError."""

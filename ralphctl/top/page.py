@@ -37,6 +37,7 @@ class TopScreen:
     rows: int | None = None
     selected: str = ""
     log: Sequence[str] = ()
+    output_at: str = ""
     message: str = ""
     trouble: str = ""
     colour: bool = False
@@ -69,10 +70,11 @@ def fitted(line: str, columns: int) -> str:
     """Return a line with colours in at most ``columns`` columns."""
     result, left = "", columns
     for i, piece in enumerate(_SGR.split(line.replace("\t", " "))):
-        if i % 2 == 0 and left >= 0:
-            piece = piece if cells(piece) <= left else cut(piece, left) if left else ""
-            left -= cells(piece)
-        result += piece if i % 2 or left >= 0 else ""
+        if i % 2 == 0:
+            wide = cells(piece)
+            piece = piece if wide <= left else cut(piece, left) if left else ""
+            left = max(left - wide, 0)
+        result += piece
     return result
 
 
@@ -103,8 +105,6 @@ def _table(model: TopModel, screen: TopScreen, now: float, room: int | None) -> 
     rows, rest = overview.folded(model.rows())
     if not rows:
         return ["no ralph yet: ralphctl start DIR"]
-    cells_of = [_cells(row, now) for row in rows]
-    widths = _widths([_HEADS, *cells_of], screen.columns - 1)
     names = [row.name for row in rows]
     at = names.index(screen.selected) if screen.selected in names else 0
     notes = [f"and {', '.join(f'{n} {word}' for word, n in overview.totals(rest).items())}"] if rest else []
@@ -114,10 +114,12 @@ def _table(model: TopModel, screen: TopScreen, now: float, room: int | None) -> 
         first = min(max(at - fit // 2, 0), max(len(rows) - fit, 0))
         last = min(first + fit, len(rows))
         notes = [", ".join([f"{first + 1} to {last} of {count(len(rows), 'ralph')}", *notes])]
+    shown = [_cells(row, now) for row in rows[first:last]]
+    widths = _widths([_HEADS, *shown], screen.columns - 1)
     lines = [paint(f" {_line(_HEADS, widths)}", DIM, on=screen.colour)]
-    for i in range(first, last):
+    for i, texts in enumerate(shown, first):
         shade = state_text.COLOURS.get(rows[i].word, "") if screen.colour else ""
-        line = _line(cells_of[i], widths, shade)
+        line = _line(texts, widths, shade)
         lines.append(paint("▸", BOLD, on=screen.colour) + line if i == at else f" {line}")
     return lines + [paint(f" {note}", DIM, on=screen.colour) for note in notes]
 
@@ -168,7 +170,8 @@ def _detail(model: TopModel, screen: TopScreen, now: float) -> list[str]:
         return []
     name, room = clean(view.get("name") or "?"), max(screen.columns - 3, 8)
     work = state_text.work_words(view)
-    last = f"last output {ago(view.get('last_output_at'), now)}"
+    output_at = max(str(view.get("last_output_at") or ""), screen.output_at)
+    last = f"last output {ago(output_at, now)}"
     words = wrapped(f"{name}: {state_text.state_words(view, now)}", room)[:3]
     words += wrapped(", ".join(filter(None, (work, last))), room)[:3]
     return [*_strip(model, screen), *(f" {line}" for line in words)]

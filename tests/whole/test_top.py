@@ -1,6 +1,7 @@
 """``ralphctl top`` at a real terminal, with a real daemon that goes away and comes back."""
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -46,6 +47,11 @@ def is_as_before(terminal: Terminal) -> bool:
     )
 
 
+def pieces(terminal: Terminal) -> list[str]:
+    """What was on the terminal before top took it over, and since each time."""
+    return terminal.screen().split("\x1b[?1049h")
+
+
 def test_it_follows_a_daemon_that_goes_and_comes_and_its_keys_work(daemon: Daemon, top: Top) -> None:
     begun(daemon)
     terminal = top()
@@ -62,6 +68,16 @@ def test_it_follows_a_daemon_that_goes_and_comes_and_its_keys_work(daemon: Daemo
     terminal.shows("── api · working")
     terminal.type(b"q")
     terminal.shows("detached: api keeps running")
+    wait_for(lambda: len(pieces(terminal)) == 3 and "q quit" in pieces(terminal)[2], what="top again")
+    terminal.type(b"e")
+    terminal.shows("Enter returns to top")
+    terminal.type(b"\r")
+    wait_for(lambda: len(pieces(terminal)) == 4 and "q quit" in pieces(terminal)[3], what="top again")
+    terminal.type(b"l")
+    wait_for(lambda: "begun" in pieces(terminal)[3].partition("\x1b[?1049l")[2], what="the logs")
+    terminal.type(b"\x03")  # ends the logs, not top
+    wait_for(lambda: terminal.screen().count("Enter returns to top") == 2, what="the end of the logs")
+    terminal.type(b"\r")
     terminal.type(b"S")
     terminal.shows("Stop api after this iteration? [y/N]")
     terminal.type(b"y")
@@ -82,6 +98,33 @@ def test_a_signal_leaves_the_terminal_whole(number: int, daemon: Daemon, top: To
     terminal.process.send_signal(number)
     assert terminal.exit_code() == 130
     assert is_as_before(terminal)
+
+
+def test_a_closed_terminal_ends_it(daemon: Daemon, top: Top) -> None:
+    begun(daemon)
+    terminal = top()
+    terminal.shows("2 ralphs")
+    terminal.hang_up()
+    assert terminal.process.wait(30) != 0
+    assert daemon.view("api")["state"] == "running"
+
+
+FAILS = """
+import sys
+from ralphctl.top import app
+app.page = lambda model, screen, now: 1 / 0
+from ralphctl.main import main
+sys.argv = ["ralphctl", "top"]
+sys.exit(main())
+"""
+
+
+def test_an_exception_leaves_the_terminal_whole(daemon: Daemon) -> None:
+    begun(daemon)
+    environment = Person(daemon).environment | {"TERM": "xterm-256color"}
+    with Terminal([sys.executable, "-P", "-c", FAILS], cwd=daemon.home, environment=environment) as terminal:
+        assert terminal.exit_code() == 1
+        assert is_as_before(terminal) and "ZeroDivisionError" in terminal.screen()
 
 
 def test_a_dumb_terminal_is_refused(daemon: Daemon, top: Top) -> None:

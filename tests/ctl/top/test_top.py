@@ -1,6 +1,8 @@
 """``ralphctl top --once`` and ``--json``: the picture at any width, and what others write into it."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ralphctl.client.client import Client
 from ralphctl.format.humanize import cells
 from ralphctl.format.output import clean
-from ralphctl.top.model import TopModel
+from ralphctl.top.model import TopModel, gathered
 from ralphctl.top.page import TopScreen, fitted, page
 from ralphd.core.time import rfc3339
 from tests.ctl.commands.test_quota import account
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.golden_files import Golden
-from tests.ctl.report.test_report import EVIL, NOW, held, home, ralph
+from tests.ctl.report.test_report import EVENING, EVIL, NOW, held, home, ralph
 from tests.written_nights import night
 
 __all__ = ["held", "home"]
@@ -106,6 +109,18 @@ def test_without_the_extra_it_prints_what_installs_it(tmp_path: Path, ctl: Ctl) 
     assert "-m pip install 'textual" in reply.stderr
 
 
+LOADED = "import sys; from ralphctl.main import main; main(); sys.exit('textual' in sys.modules)"
+
+
+@pytest.mark.parametrize("words", [["status"], ["quota"], ["top", "--once"], ["top", "--json"]])
+def test_textual_is_imported_by_the_app_alone(
+    words: list[str], night_of_five: FakeDaemon, environment: dict[str, str], tmp_path: Path
+) -> None:
+    command = [sys.executable, "-P", "-c", LOADED, *words]
+    ran = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ran.stdout != "", ran.returncode, ran.stderr) == (True, 0, "")
+
+
 def model_of(views: list[dict[str, Any]]) -> TopModel:
     return TopModel(NOW - 3600, views={each["name"]: each for each in views})
 
@@ -139,3 +154,14 @@ def test_the_selected_one_of_200_has_a_row() -> None:
 def test_a_line_with_colours_is_cut_by_what_is_seen() -> None:
     assert fitted("\x1b[31mred\x1b[0m and more", 5) == "\x1b[31mred\x1b[0m…"
     assert fitted("\x1b[31mred\x1b[0m", 3) == "\x1b[31mred\x1b[0m"
+
+
+def test_the_selected_one_has_its_night_as_a_strip(
+    night_of_five: FakeDaemon, monkeypatch: pytest.MonkeyPatch, held: Path
+) -> None:
+    monkeypatch.setenv("RALPHD_STATE_DIR", str(held))
+    model = gathered(Client(lambda: [str(night_of_five.path)]), EVENING, NOW)
+    wide, narrow = (page(model, TopScreen(columns, 24, "api"), NOW) for columns in (120, 40))
+    (strip,) = [line for line in wide if line.startswith(" night 18:00 ┤")]
+    assert "R" in strip and strip.endswith("▏07:00") and cells(strip) == 64 + 20
+    assert any(line.startswith(" night") and cells(line) <= 40 for line in narrow)
