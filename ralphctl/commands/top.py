@@ -40,7 +40,9 @@ def top(*, once: bool) -> int | None:
     utf8 = (sys.stdout.encoding or "").lower().startswith("utf")
     if not once and not wants_json():
         _check()
-    shown = model.gathered(client, last_evening(now), now)
+    shown = model.gathered(client, last_evening(now))
+    if once or wants_json():  # else a thread reads them, after the first picture
+        shown.read_nights(shown.views, now)
     end_if_json(shown.document(now), ensure_ascii=False)
     if not once:
         from ralphctl.live.view import last_event

@@ -99,7 +99,8 @@ class TopFeed:
         self.selected, self.log = "", LogTail(client, "", self.stale, colour=colour)
 
     def start(self) -> None:
-        """Begin to follow the daemon."""
+        """Begin to follow the daemon, and read the nights."""
+        self._wake.set()
         for work in (self._follow_events, self._read_always):
             threading.Thread(target=work, daemon=True).start()
 

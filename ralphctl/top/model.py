@@ -83,10 +83,9 @@ class TopModel:
         }
 
 
-def gathered(client: Client, since: float, now: float) -> TopModel:
-    """Return everything that is known. Raise RalphdError."""
+def gathered(client: Client, since: float) -> TopModel:
+    """Return what the daemon knows, without the nights. Raise RalphdError."""
     result = TopModel(since)
     result.read_state(client)
     result.read_accounts(client)
-    result.read_nights(result.views, now)
     return result

@@ -89,7 +89,8 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
     shade = RED if screen.trouble else BOLD
     for line in [f"{left}{' ' * gap}{at}"] if gap > 1 else wrapped(left, screen.columns):
         yield paint(line, shade, on=screen.colour)
-    yield from wrapped(f"tonight {night.figures(model.summaries())}", screen.columns)
+    figures = night.figures(model.summaries()) if model.nights else "…"
+    yield from wrapped(f"tonight {figures}", screen.columns)
     width = max((len(clean(each["account"])) for each in model.accounts), default=0)
     for each in model.accounts[:_MOST_ACCOUNTS]:
         yield incident_text.account_line(each, width, now, None, colour=screen.colour)

@@ -57,6 +57,7 @@ def test_it_follows_a_daemon_that_goes_and_comes_and_its_keys_work(daemon: Daemo
     terminal = top()
     terminal.shows("2 ralphs")
     terminal.shows("Mend the parser")
+    terminal.shows("0 tasks done")
     daemon.kill()
     terminal.shows("ralphd is away")
     daemon.start()

@@ -74,7 +74,7 @@ def line_of(request: Request) -> bytes:
 @asynccontextmanager
 async def running(daemon: FakeDaemon) -> AsyncIterator[tuple[Pilot[int], Shown]]:
     client = Client(lambda: [str(daemon.path)])
-    feed = TopFeed(client, gathered(client, SEVEN - 3600, SEVEN), 0, colour=False)
+    feed = TopFeed(client, gathered(client, SEVEN - 3600), 0, colour=False)
     app = TopApp(feed, colour=False, utf8=True)
     async with app.run_test(size=(100, 24)) as pilot:
 

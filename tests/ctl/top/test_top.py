@@ -160,7 +160,8 @@ def test_the_selected_one_has_its_night_as_a_strip(
     night_of_five: FakeDaemon, monkeypatch: pytest.MonkeyPatch, held: Path
 ) -> None:
     monkeypatch.setenv("RALPHD_STATE_DIR", str(held))
-    model = gathered(Client(lambda: [str(night_of_five.path)]), EVENING, NOW)
+    model = gathered(Client(lambda: [str(night_of_five.path)]), EVENING)
+    model.read_nights(model.views, NOW)
     wide, narrow = (page(model, TopScreen(columns, 24, "api"), NOW) for columns in (120, 40))
     (strip,) = [line for line in wide if line.startswith(" night 18:00 ┤")]
     assert "R" in strip and strip.endswith("▏07:00") and cells(strip) == 64 + 20
