@@ -20,7 +20,7 @@ MEANS = {
     4: "No ralph of this name, or none in this directory.",
     wire.EXIT_LIMIT: "`build`: a limit of yours was reached.",
     notify.EXIT_CODES["stop"]: "`notify iteration-finished --wait`: the loop is to stop.",
-    69: "A program that the command needs is not installed.",
+    69: "A program or a package that the command needs is not installed.",
     wire.EXIT_PAUSED: "Paused, or try again later. `status`, `wait`, `build`: a ralph is paused. "
     "`notify iteration-finished --wait`: the loop is to pause.",
     wire.EXIT_WITHIN_RUN: "Refused: typed in a supervised run, which may only read and report for itself.",

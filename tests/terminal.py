@@ -51,8 +51,14 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(END_S)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Close it, as a person closes a window."""
         for descriptor in (self._master, self._slave):
-            os.close(descriptor)
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._master = self._slave = -1
 
     def settings(self) -> list[Any]:
         """What ``stty -g`` tells."""

@@ -185,5 +185,27 @@ def wrapped(text: str, columns: int) -> list[str]:
 
 
 def cut(text: str, width: int) -> str:
-    """Return ``text``, with ``…`` in place of its end if it is longer than ``width``."""
-    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+    """Return ``text``, with ``…`` in place of its end if it takes more than ``width`` columns."""
+    if cells(text) <= width:
+        return text
+    if text.isascii():
+        return text[: width - 1].rstrip() + "…"
+    start, used = "", 0
+    for letter in text:
+        used += cells(letter)
+        if used > width - 1:
+            break
+        start += letter
+    return start.rstrip() + "…"
+
+
+def cells(text: str) -> int:
+    """Return how many columns ``text`` takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(letter) or letter in "\u200d\ufe0f" else 2 if east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )

@@ -1,9 +1,12 @@
-"""Open incidents, and the pool of agents, in words. Any text in them may be somebody else's."""
+"""Open incidents, the pool of agents and their accounts, in words. Any text may be somebody else's."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from ralphctl.format import humanize
 from ralphctl.format.humanize import View, ago, clock, count, cut, duration, moment, part, wrapped
-from ralphctl.format.output import clean
+from ralphctl.format.output import GREEN, RED, clean, paint
 
 _AT_REST = frozenset({"failed", "paused"})
 
@@ -60,9 +63,63 @@ def pool_rows(pool: View, now: float) -> list[str]:
 
 def _agent(agent: View, now: float) -> str:
     name = cut(clean(agent.get("name") or "?"), _MOST_NAME_CHARS)
-    until = moment(agent.get("until"))
-    if agent.get("in") is False and (until is None or until > now):
-        when = "until you act" if until is None else f"until {clock(until, now)}"
+    ends = moment(agent.get("until"))
+    if agent.get("in") is False and (ends is None or ends > now):
+        when = "until you act" if ends is None else f"until {clock(ends, now)}"
         reason = cut(clean(agent.get("reason") or ""), _MOST_REASON_CHARS)
         return f"{name} out {when}" + (f" ({reason})" if reason else "")
     return f"{name} in" + (", used last" if agent.get("last") is True else "")
+
+
+_BAR_CHARS = 10
+_LEAST_WORDS = 20
+_MOST_NAMED = 5
+
+
+def account_line(account: View, width: int, now: float, room: int | None, *, colour: bool) -> str:
+    """Return the line of an account; on a narrow terminal it continues below its words."""
+    fullest = max(account["windows"], key=lambda window: window["used"], default=None)
+    is_limited = account["state"] != "open"
+    used = 1.0 if is_limited else None if fullest is None else float(fullest["used"])
+    share = " " * 5 if used is None else f"{100 * used:3.0f} %"
+    bar = paint(_bar(used or 0.0, account["keep_free"]), RED if is_limited else GREEN, on=colour)
+    before = f"{clean(account['account']):{width}}  "
+    indent = len(before) + _BAR_CHARS + len(f" {share}  ")
+    words = "; ".join(_account_words(account, fullest, now))
+    lines = wrapped(words, room - indent) if room and room - indent > _LEAST_WORDS else [words]
+    text = f"\n{' ' * indent}".join(lines)
+    return f"{before}{bar} {share}  {text}".rstrip()
+
+
+def _bar(used: float, keep_free: float) -> str:
+    """Return ten cells: used, free, and what is left for a person."""
+    full = min(round(used * _BAR_CHARS), _BAR_CHARS)
+    kept = min(round(keep_free * _BAR_CHARS), _BAR_CHARS - full)
+    return "█" * full + "░" * (_BAR_CHARS - full - kept) + "▒" * kept
+
+
+def _account_words(account: View, fullest: View | None, now: float) -> Iterator[str]:
+    if account["state"] == "probing":
+        yield f"limit over, {clean(account['probing'])} tries it first"
+    elif account["state"] == "limited":
+        resets = "next try" if account["guessed"] else "resets"
+        name, source = clean(account["limit"] or "limit"), clean(account["source"] or "?")
+        yield f"{name} (met by {source}), {resets} {humanize.until(account['until'], now) or 'now'}"
+    else:
+        yield "open" if fullest is None else _window_words(fullest, now)
+    if account["reserved"]:
+        limit = next(each["limit"] for each in account["windows"] if each["name"] == account["reserved"])
+        yield f"the rest of the {clean(limit)} is yours (keep_free = {account['keep_free']:g})"
+    slots = f" ({len(account['working'])} of {account['slots']} slots)" if account["slots"] else ""
+    for word, names in ((f"works{slots}", account["working"]), ("waits", account["waiting"])):
+        if names:
+            more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+            yield f"{word}: {', '.join(map(clean, names[:_MOST_NAMED]))}{more}"
+
+
+def _window_words(window: View, now: float) -> str:
+    """Return ``5-hour limit resets 15:00, at this pace used up 14:20``."""
+    resets, ends = moment(window["resets_at"]), moment(window["ends_at"])
+    words = clean(window["limit"])
+    words += "" if resets is None else f" resets {humanize.minute(resets, now)}"
+    return words + ("" if ends is None else f", at this pace used up {humanize.minute(ends, now)}")

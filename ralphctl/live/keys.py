@@ -179,7 +179,7 @@ class Controls:
     def __post_init__(self) -> None:
         self._pending = ""  # the request that has not been answered
         self.question: Question | None = None
-        pause = ViewKey("p", "pause after the iteration", self._pause)
+        pause = ViewKey("p", "pause after the iteration, or resume", self._pause)
         skip = ViewKey("s", "skip the wait", self._skip)
         stop = ViewKey("S", "stop after the iteration", self._stop)
         listed = ViewKey("?", "list the keys", self._show_keys)
@@ -230,6 +230,9 @@ class Controls:
         self.question = Question(text, "SyY", lambda _: self._request("stop", done=done), "not stopped")
 
     def _pause(self, view: View) -> None:
+        if view.get("state") == "paused":
+            self._request("resume")
+            return
         if "pause" in (self._pending, self._requested_in(view)):
             self._say(f"{self._name} is pausing already")
             return

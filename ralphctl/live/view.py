@@ -13,7 +13,6 @@ import sys
 import textwrap
 import threading
 import time
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from typing import Any, TypeVar
 
 from ralphctl.client import streams, waiting
 from ralphctl.client.client import Client
-from ralphctl.format.humanize import count, duration, moment
+from ralphctl.format.humanize import cells, count, cut, duration, moment
 from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import is_built_in
 from ralphctl.live import news, screen
@@ -392,30 +391,6 @@ def _task(view: View, context: RegionContext, room: int) -> str:
 def _wait(view: View, context: RegionContext, now: float, room: int) -> str:
     texts = screen.countdown_lines(view, now, has_keys=context.has_keys)
     return next((text for text in texts if cells(text) <= room), cut(texts[-1], room) if texts else "")
-
-
-def cut(text: str, room: int) -> str:
-    """Return ``text`` in at most ``room`` cells, with an ellipsis for what is cut off."""
-    if cells(text) <= room:
-        return text
-    start, used = "", 0
-    for letter in text:
-        used += cells(letter)
-        if used > room - 1:
-            break
-        start += letter
-    return start + "…"
-
-
-def cells(text: str) -> int:
-    """Return how many columns ``text`` takes on a terminal."""
-    if text.isascii():
-        return len(text)
-    return sum(
-        0 if unicodedata.combining(letter) or letter in "\u200d\ufe0f"
-        else 2 if unicodedata.east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )  # fmt: skip
 
 
 # --- the region and the panels, drawn ---

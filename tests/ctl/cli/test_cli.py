@@ -72,7 +72,7 @@ def test_help_and_version_are_commands_too(ctl: Ctl) -> None:
     assert ctl("version").stdout == ctl("--version").stdout
     assert ctl("help", "config", "set").stdout == ctl("config", "set", "--help").stdout
     assert json.loads(ctl("--json", "version").stdout)["version"]
-    reply = ctl("help", "top")
+    reply = ctl("help", "watch")
     assert (reply.returncode, "ralphctl status --watch" in reply.stderr) == (2, True)
     assert ctl("run", "--help").stdout == ctl("build", "--help").stdout.replace(
         "ralphctl build [", "ralphctl run ["

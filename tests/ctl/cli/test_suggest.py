@@ -18,7 +18,7 @@ OPTIONS = ["--now", "--no-wait", "--wait-timeout", "--all", "--json", "--socket"
 @pytest.mark.parametrize(
     ("word", "command"),
     [
-        ("top", "status --watch"), ("tops", "status --watch"), ("atop", "status --watch"), ("stat", "status"),
+        ("tpo", "top"), ("tops", "top"), ("atop", "top"), ("watch", "status --watch"), ("stat", "status"),
         ("stats", "status --resources"), ("statsu", "status"), ("strat", "start"), ("stpo", "stop"),
         ("kill", "stop --now"), ("down", "stop"), ("up", "start"), ("delete", "rm"),
         ("describe", "explain"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.commands import quota
+from ralphctl.format import incident_text
 from ralphd.core.time import rfc3339
 from tests.ctl.conftest import SEVEN, Ctl
 from tests.ctl.fake import Answer, FakeDaemon
@@ -43,6 +43,6 @@ def test_each_account_has_a_line(columns: str, daemon: FakeDaemon, ctl: Ctl, gol
 
 
 def test_a_bar_is_coloured_by_numbers_only() -> None:
-    line = quota._account(FOUR[2], 11, SEVEN, None, colour=True)
+    line = incident_text.account_line(FOUR[2], 11, SEVEN, None, colour=True)
     assert re.findall(r"\x1b\[([^m]*)m", line) == ["31", "0"]
     assert line.startswith("codex-5f0c   \x1b[31m██████████\x1b[0m 100 %  ")

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from ralphctl.format.humanize import cells
 from ralphctl.live import news
 from ralphctl.live.news import Panel, PanelKind
-from ralphctl.live.view import LEAST_WIDTH, Drawing, RegionContext, cells, region_lines
+from ralphctl.live.view import LEAST_WIDTH, Drawing, RegionContext, region_lines
 from ralphd.core.time import rfc3339
 from tests.ctl.fake import view
 from tests.ctl.golden_files import Golden
