@@ -142,6 +142,10 @@ def test_an_agent_reads_and_steers_a_ralph(daemon: Daemon, witness: Witness) -> 
             await answer(client, "wait", name="demo", cursor=event["cursor"], kind="ralph.stopped")
             refused = await client.call_tool("act", {"name": "demo", "action": "resume"})
             assert refused.is_error and "start it instead" in text_of(refused)
+            assert (await answer(client, "act", name="demo", action="ack"))["state"] == "Stopped"
+            for action, why in (("undo", "nothing of demo"), ("skip-wait", "not waiting"), ("land", "git")):
+                refused = await client.call_tool("act", {"name": "demo", "action": action})
+                assert refused.is_error and why in text_of(refused), refused
             started = await answer(client, "start", target=str(witness.directory))
             assert started["name"] == "demo" and started["state"] in ("Starting", "Running")
             unknown = await client.call_tool("wait", {"name": "other"})
