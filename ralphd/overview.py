@@ -1,4 +1,4 @@
-"""What every screen shows of ralphs: a word per state, the order, the totals, and the strip of a night.
+"""What every screen shows of ralphs: a word per state, the order, and the totals.
 
 Pure functions over views (the keys of ``ralphd.wire.VIEW_KEYS``), whether a daemon or a file supplied them,
 so any key may be missing. Each screen formats times and colours itself. Nothing is imported: ``status`` loads
@@ -182,33 +182,3 @@ def landing_line(rows: "Iterable[Row]") -> str:
         names.setdefault(landing_need(row.view), []).append(row.name)
     counts = [f"{len(who)} {need} ({', '.join(who)})" for need, who in names.items() if need and who]
     return f"landing: {', '.join(counts)}: ralphctl queue" if counts else ""
-
-
-# --- the strip of a night -----------------------------------------------------------------------------------
-
-CELLS = {
-    "working": "█", "waiting": "▒", "limited": "░", "testing": "T", "reverted": "R", "failed": "✗",
-    "stopped": " ",
-}  # fmt: skip
-"""The cell for each state of a strip, in the order of its legend."""
-PLAIN_CELLS = CELLS | {"working": "#", "waiting": "-", "limited": ".", "failed": "x"}
-"""The same for terminals without these characters."""
-_USES = {"tests": "testing", "hang": "failed", "failure": "failed", "off": "stopped", "person": "stopped"}
-
-
-def cell(use: str, reason: str | None) -> str:
-    """Return the state that a stretch of time is drawn as; ``use`` and ``reason`` are those of a report."""
-    if use == "wait":
-        return "limited" if reason in LIMITS else "waiting"
-    return _USES.get(use, "working")
-
-
-def marked(
-    cells: "Sequence[str]", marks: "Iterable[tuple[float, str]]", since: float, until: float
-) -> list[str]:
-    """Return the cells from ``since`` to ``until`` with the moments in ``marks`` drawn over them."""
-    result, width_s = list(cells), (until - since) / len(cells)
-    for at, state in marks:
-        if since <= at <= until:
-            result[min(int((at - since) / width_s), len(result) - 1)] = state
-    return result

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ralphd import overview, wire
 from ralphd.core.limits import NO_SLOT
-from ralphd.overview import CELLS, WORDS, Row, cell, folded, marked, rows, totals, word
+from ralphd.overview import WORDS, Row, folded, rows, totals, word
 
 AT = "2026-11-21T20:31:00Z"
 LIMIT = {"reason": "usage_limit", "until": AT}
@@ -156,25 +156,3 @@ def test_any_view_has_a_row(view: dict[str, Any]) -> None:
     assert totals([row])
     assert overview.landing_line([row]) is not None
     assert overview.landing_words(view) is not None
-
-
-@pytest.mark.parametrize(
-    ("use", "reason", "expected"),
-    [
-        ("work", None, "working"), ("undone", None, "working"), ("between", None, "working"),
-        ("tests", None, "testing"), ("wait", "usage_limit", "limited"), ("wait", "crash", "waiting"),
-        ("hang", None, "failed"), ("failure", None, "failed"), ("person", None, "stopped"),
-        ("off", None, "stopped"),
-    ],
-)  # fmt: skip
-def test_each_use_of_time_has_its_cell(use: str, reason: str | None, expected: str) -> None:
-    assert cell(use, reason) == expected
-    assert expected in CELLS
-
-
-def test_a_moment_is_drawn_over_the_cell_it_falls_into() -> None:
-    cells = ["working"] * 4
-    assert marked(cells, [(0.0, "failed"), (100.0, "reverted"), (101.0, "failed")], 0.0, 100.0) == [
-        "failed", "working", "working", "reverted",
-    ]  # fmt: skip
-    assert len(set(CELLS.values())) == len(set(overview.PLAIN_CELLS.values())) == len(CELLS)

@@ -63,7 +63,8 @@ def report(name: str | None, since: float | None, until: float | None, every: bo
     if md:
         print(page.markdown(shown))
     else:
-        print(page.plain_text(shown, columns=columns(sys.stdout), colour=has_colour(sys.stdout)))
+        out = sys.stdout
+        print(page.plain_text(shown, columns=columns(out), colour=has_colour(out), encoding=out.encoding))
 
 
 _NUMBERS = r"\d+|.*:.*"

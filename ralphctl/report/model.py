@@ -3,12 +3,13 @@
 Times are whole microseconds and money whole millionths of a dollar, so that parts add up to their whole.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from operator import add
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from ralphctl.report import strip
 from ralphctl.report.history import amount, whole
 from ralphd import overview
 from ralphd.core.quota.forecast import Forecast
@@ -202,6 +203,12 @@ class SpanSummary:
         done = (task for task in self.tasks if task.done_at is not None)
         return sorted(done, key=lambda task: task.done_at or 0.0)
 
+    def cells(self, since: Moment, until: Moment, number: int = strip.MOST_CELLS) -> list[str]:
+        """Return the strip from ``since`` to ``until``: a word of ``strip.CELLS`` for each cell."""
+        marks = [(call.at, "failed") for call in self.calls]
+        marks += [(each.at, "reverted") for each in self.undone]
+        return strip.cells(self.stretches, marks, since, until, number)
+
 
 class ReportedState(NamedTuple):
     """The present state. ``waits_for`` is a wait's reason, ``goes_on_at`` the moment when it ends.
@@ -318,8 +325,19 @@ class RalphReport:
 
 def document(reports: Sequence[RalphReport], since: Moment, until: Moment) -> Any:
     """Return what ``--json`` prints."""
-    ralphs = [_ralph(report) for report in reports]
+    span = strip_span(reports)
+    ralphs = [_ralph(report) | {"strip": _strip(report, *span)} for report in reports]
     return _plain({"version": _VERSION, "since": since, "until": until, "ralphs": ralphs})
+
+
+def strip_span(reports: Iterable[RalphReport]) -> tuple[Moment, Moment]:
+    """Return the time that the strips of these ralphs show, the same for all: from the first one's start."""
+    spans = [(report.summary.since, report.summary.until) for report in reports]
+    return min((since for since, _ in spans), default=0.0), max((until for _, until in spans), default=0.0)
+
+
+def _strip(report: RalphReport, since: Moment, until: Moment) -> dict[str, Any]:
+    return {"since": since, "until": until, "cells": report.summary.cells(since, until)}
 
 
 def _ralph(report: RalphReport) -> dict[str, Any]:

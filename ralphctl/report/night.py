@@ -1,28 +1,23 @@
-"""The night as a strip of cells per ralph, with its totals: read from the histories, without a daemon.
-
-A cell shows what most of its time was used for, leaving out the time in which nothing ran. A revert and an
-alert are always shown: they are what people look for, and last only a moment.
-"""
+"""The night as a strip of cells per ralph, with its totals: read from the histories, without a daemon."""
 
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ralphctl.format import state_text
 from ralphctl.format.humanize import count, duration, minute, wrapped
-from ralphctl.format.output import DIM, RED, clean, paint
-from ralphctl.report import model, read, text, times
+from ralphctl.format.output import DIM, clean, paint
+from ralphctl.report import model, read, text
+from ralphctl.report.strip import MOST_CELLS, drawn, legend
 from ralphd import __version__, overview
 from ralphd.core.time import rfc3339
 
-_MOST_CELLS, _LEAST_CELLS = 72, 8
-_SHADES = state_text.COLOURS | {"reverted": RED}
+_LEAST_CELLS = 8
 _HOURS = (1, 2, 3, 4, 6, 12, 24)
 
 
 @dataclass(frozen=True, slots=True)
 class NightStrip:
-    """One ralph's night: a word of ``overview.CELLS`` for each cell."""
+    """One ralph's night: a word of ``strip.CELLS`` for each cell."""
 
     row: overview.Row
     cells: Sequence[str]
@@ -34,44 +29,24 @@ def strips(sources: Sequence[model.ReportSource], since: float, until: float, wi
     nights = [read.gathered(source, since, until, until)[1:] for source in sources]
     summaries = {id(view): summary for view, summary in nights}
     names = max((len(source.name) for source in sources), default=0)
-    number = max(_LEAST_CELLS, min(_MOST_CELLS, width - names - 2))
+    number = max(_LEAST_CELLS, min(MOST_CELLS, width - names - 2))
     rows = [(row, summaries[id(row.view)]) for row in overview.rows(view for view, _ in nights)]
-    return [NightStrip(row, _cells(summary, since, until, number), summary) for row, summary in rows]
-
-
-def _cells(summary: model.SpanSummary, since: float, until: float, number: int) -> list[str]:
-    width_s = (until - since) / number
-    within: list[list[times.Stretch]] = [[] for _ in range(number)]
-    for stretch in summary.stretches:
-        first, last = (int((at - since) / width_s) for at in stretch[:2])
-        for i in range(max(first, 0), min(last, number - 1) + 1):
-            within[i].append(stretch)
-    cells = []
-    for i, stretches in enumerate(within):
-        parts = times.shares(stretches, since + i * width_s, since + (i + 1) * width_s)
-        words = [overview.cell(part.doing, part.reason) for part in parts]
-        cells.append(next((word for word in words if word != "stopped"), "stopped"))
-    marks = [(call.at, "failed") for call in summary.calls]
-    marks += [(each.at, "reverted") for each in summary.undone]
-    return overview.marked(cells, marks, since, until)
+    return [NightStrip(row, summary.cells(since, until, number), summary) for row, summary in rows]
 
 
 def page(
     strips: Sequence[NightStrip], since: float, until: float, width: int, *, encoding: str, colour: bool
 ) -> str:
     """Return the strips below each other, the hours, the legend, and the totals."""
-    look = overview.CELLS if encoding.lower().startswith("utf") else overview.PLAIN_CELLS
     names, number = max(len(strip.row.name) for strip in strips), len(strips[0].cells)
     begin = time.strftime("%a %d %b %H:%M", time.localtime(since))
     head = f"{begin} to now, {minute(until, until)}; one cell is {duration((until - since) / number)}"
     lines = [paint(line, DIM, on=colour) for line in wrapped(head, width)]
     for strip in strips:
-        shades = [(word, _SHADES.get(word, "") if colour else "") for word in strip.cells]
-        drawn = "".join(paint(look[word], shade, on=bool(shade)) for word, shade in shades)
-        lines.append(f"{clean(strip.row.name).ljust(names)}  {drawn}".rstrip())
+        line = drawn(strip.cells, encoding=encoding, colour=colour)
+        lines.append(f"{clean(strip.row.name).ljust(names)}  {line}".rstrip())
     lines.append(f"{'':{names}}  {_hours(since, until, number)}".rstrip())
-    legend = "  ".join(f"{look[word]}\xa0{word}" for word in overview.CELLS if word != "stopped")
-    lines += [line.replace("\xa0", " ") for line in wrapped(legend, width)]
+    lines += [line.replace("\xa0", " ") for line in wrapped(legend(encoding=encoding), width)]
     return "\n".join([*lines, "", *(line for words in _totals(strips) for line in wrapped(words, width))])
 
 

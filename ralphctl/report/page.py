@@ -6,11 +6,12 @@ cleaned, so it contains neither marks nor other control characters.
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ralphctl.format.humanize import cut
 from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, paint
+from ralphctl.report import strip
 
 CODE = "\x01"
 _LABEL = 12
@@ -41,17 +42,27 @@ class PageSection(NamedTuple):
     end: str = ""
 
 
+class PageStrip(NamedTuple):
+    """A labelled strip; ``cells`` returns a given number of them."""
+
+    label: str
+    cells: Callable[[int], Sequence[str]]
+
+
 class ReportPage(NamedTuple):
-    """A name with its state, labelled rows of what matters most, and sections."""
+    """A name with its state, labelled rows of what matters most, strips, and sections."""
 
     name: str
     state: str
     rows: tuple[tuple[str, str], ...]
     sections: tuple[PageSection, ...]
+    strips: tuple[PageStrip, ...] = ()
 
 
-def plain_text(page: ReportPage, *, columns: int | None = None, colour: bool = False) -> str:
-    """Return the page for a terminal, at most ``columns`` wide."""
+def plain_text(
+    page: ReportPage, *, columns: int | None = None, colour: bool = False, encoding: str = "utf-8"
+) -> str:
+    """Return the page for a terminal, at most ``columns`` wide. The strips are as its encoding has them."""
     width = max(columns or PLAIN_COLUMNS, _LEAST_COLUMNS)
     lines = _wrapped(f"{page.name}  {page.state}", width, "", "  ")
     lines[0] = lines[0].replace(page.name, paint(page.name, BOLD, on=colour), 1)
@@ -59,6 +70,7 @@ def plain_text(page: ReportPage, *, columns: int | None = None, colour: bool = F
         first, *more = _wrapped(words, width - _LABEL - 3, "", "") or [""]
         lines.append(f"  {paint(label.ljust(_LABEL), DIM, on=colour)} {first}")
         lines += [f"{'':{_LABEL + 3}}{line}" for line in more]
+    lines += _strips(page.strips, width, colour=colour, encoding=encoding)
     for section in page.sections:
         title = [paint(line, BOLD, on=colour) for line in _wrapped(section.title, width, "", "  ")]
         lines += ["", *title]
@@ -70,6 +82,19 @@ def plain_text(page: ReportPage, *, columns: int | None = None, colour: bool = F
         lines += _table(section.rows, width)
         lines += _wrapped(section.end, width, "  ", "    ")
     return "\n".join(lines).replace(CODE, "")
+
+
+def _strips(strips: Sequence[PageStrip], width: int, *, colour: bool, encoding: str) -> Iterator[str]:
+    if not strips:
+        return
+    wide = min(max(len(each.label) for each in strips), max(width - strip.MOST_CELLS - 3, width // 3))
+    wide = max(wide, min(_LABEL, width // 3))
+    number = min(width - wide - 3, strip.MOST_CELLS)
+    for label, cells in strips:
+        line = strip.drawn(cells(number), encoding=encoding, colour=colour)
+        yield f"  {paint(cut(label, wide).ljust(wide), DIM, on=colour)} {line}".rstrip()
+    for line in _wrapped(strip.legend(encoding=encoding), width, " " * (wide + 3), " " * (wide + 3)):
+        yield paint(line.replace("\xa0", " "), DIM, on=colour)
 
 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
@@ -96,6 +121,9 @@ def markdown(page: ReportPage) -> str:
     lines = [f"## {_escaped(page.name)}: {_escaped(page.state)}", ""]
     for label, words in page.rows:
         lines.append(f"- **{label}**: {_escaped(words)}" if label else f"  {_escaped(words)}")
+    lines += [
+        f"- **{_escaped(label)}**: `{strip.drawn(cells(strip.MOST_CELLS))}`" for label, cells in page.strips
+    ]
     for section in page.sections:
         lines += ["", f"### {section.title}", ""]
         for item in section.items:

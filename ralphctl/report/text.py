@@ -6,6 +6,7 @@ A cost that is not known is called unknown; it is never shown as 0.
 import shlex
 import time
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
@@ -13,7 +14,7 @@ from ralphctl.format.humanize import View, clock, count, cut, duration, minute, 
 from ralphctl.format.output import clean
 from ralphctl.report import model
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
-from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
+from ralphctl.report.page import PageItem, PageSection, PageStrip, ReportPage, typed
 from ralphd import overview as overview_words
 
 _MOST_DONE, _MOST, _MOST_TIMES, _MOST_SHAS = 20, 12, 4, 2
@@ -46,7 +47,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
     )
     name, state = clean(report.source.name), state_text.state_words(_brief(report.view), now)
     shown = tuple(section for section in sections if section.items or section.rows)
-    return ReportPage(name, state, tuple(_rows(report, now)), shown)
+    return ReportPage(name, state, tuple(_rows(report, now)), shown, _strips([report], ["night"]))
 
 
 def overview(reports: Sequence[RalphReport], since: float, to: float, now: float) -> ReportPage:
@@ -71,7 +72,20 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
         head = f"{clean(report.source.name)}  {state_text.state_words(_brief(report.view), now)}"
         items.append(PageItem(head, more=tuple(more)))
     state = f"{blocked or 'none'} {'need' if blocked > 1 else 'needs'} you"
-    return ReportPage(count(len(reports), "ralph"), state, rows, (PageSection("Ralphs", tuple(items)),))
+    strips = _strips(ordered, [clean(report.source.name) for report in ordered])
+    return ReportPage(
+        count(len(reports), "ralph"), state, rows, (PageSection("Ralphs", tuple(items)),), strips
+    )
+
+
+def _strips(reports: Sequence[RalphReport], labels: Sequence[str]) -> tuple[PageStrip, ...]:
+    """Return the strips of those that did anything."""
+    since, until = model.strip_span(reports)
+    return tuple(
+        PageStrip(label, partial(report.summary.cells, since, until))
+        for label, report in zip(labels, reports, strict=True)
+        if report.summary.stretches or report.summary.calls
+    )
 
 
 def with_landing(shown: ReportPage, queues: Sequence[View], now: float) -> ReportPage:

@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 
 from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, text
 from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, WAITS, ReportedState, TimeShare
+from ralphctl.report.strip import pieces
 from ralphd.core.time import Moment
 from ralphd.overview import known_reason
 
@@ -188,36 +189,13 @@ def shares(stretches: Iterable[Stretch], since: Moment, until: Moment) -> tuple[
             spans[label].append((first, last))
     if begin < end:
         spans[_background("off")].append((begin, end))
-    totals: dict[tuple[str, str | None], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    took: dict[int, int] = defaultdict(int)
     ranked = sorted(spans, key=lambda label: (label[0], label[2] or ""))
-    for label, us in zip(ranked, _swept([spans[label] for label in ranked]), strict=True):
+    for first, last, which in pieces([spans[label] for label in ranked]):
+        took[which] += last - first
+    totals: dict[tuple[str, str | None], tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for which, label in enumerate(ranked):
         total, times = totals[label[1:]]
-        totals[label[1:]] = total + us, times + len(spans[label])
+        totals[label[1:]] = total + took[which], times + len(spans[label])
     found = (TimeShare(use, reason, us, times) for (use, reason), (us, times) in totals.items() if us)
     return tuple(sorted(found, key=lambda share: (-share.us, _RANK[share.doing], share.reason or "")))
-
-
-def _swept(ranked: list[list[tuple[int, int]]]) -> list[int]:
-    """Return how much time each list of spans has for itself, where the first list with a span takes it."""
-    # An edge is one number, which sorts faster than a tuple: the time, then one bit for the list whose span
-    # begins or ends there.
-    width = len(ranked)
-    edges = [at << width | 1 << rank for rank, spans in enumerate(ranked) for at in _edges(spans)]
-    took: dict[int, int] = defaultdict(int)
-    active, before, mask = 0, 0, (1 << width) - 1
-    for edge in sorted(edges):
-        at = edge >> width
-        took[active & -active] += at - before
-        active, before = active ^ edge & mask, at
-    return [took[1 << rank] for rank in range(width)]
-
-
-def _edges(spans: list[tuple[int, int]]) -> list[int]:
-    """Return where the union of the spans begins and ends, in turn."""
-    edges: list[int] = []
-    for begin, end in sorted(spans):
-        if not edges or begin > edges[-1]:
-            edges += begin, end
-        elif end > edges[-1]:
-            edges[-1] = end
-    return edges
