@@ -25,6 +25,7 @@ from ralphd.store.history import newest_first
 
 MOST: Final = 1000
 _MOST_LOGGED: Final = 60
+_MOST_LOGGED_OF_MANY: Final = 40
 _LIMIT_S: Final = 5.0
 _WANTED: Final = re.compile(r"(?:r?0*(\d{1,9}(?:-[0-9a-f]{8})?):)?(\d{1,15})")
 
@@ -112,13 +113,13 @@ def printed(source: ReportSource, facts: IterationFacts) -> list[str]:
 
 
 def printed_by(source: ReportSource, newest_first: Sequence[IterationFacts]) -> Iterator[list[str]]:
-    """Yield the same for each of these iterations, reading the log once."""
+    """Yield a little less for each of these iterations, reading the log once."""
     spans = []
     for facts in reversed(newest_first):
         until = moment(facts.end.get("at")) or moment((facts.attempts or ({},))[-1].get("at")) or 0.0
         began = until if facts.began_at is None else facts.began_at
         spans.append((began, until + STAMPED_LATE.total_seconds()))
-    lines = log.last_lines(source.path("runs"), spans, most=_MOST_LOGGED, limit_s=_LIMIT_S)
+    lines = log.last_lines(source.path("runs"), spans, most=_MOST_LOGGED_OF_MANY, limit_s=_LIMIT_S)
     yield from map(_without_ralph, reversed(lines))
 
 

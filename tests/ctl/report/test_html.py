@@ -291,6 +291,19 @@ def test_an_empty_night_is_a_page_too(held: Path) -> None:
     assert "Iterations" not in page.text
 
 
+def test_several_ralphs_are_one_page_without_a_daemon(ctl: Ctl, environment: dict[str, str]) -> None:
+    place = Path(environment["RALPHD_STATE_DIR"])
+    ralph(place, night(5, NOW - 1800), state="failed", message="gave up")
+    ralph(place, iter(()), "web", state="stopped")
+    shown = ctl("report", "--all", "--html", "--since", "1h")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    page = Page(shown.stdout)
+    assert [each["href"] for each in page.all("a")] == ["#ralph-0", "#ralph-1"]
+    assert len(page.all("svg")) == 3, "two strips, and what one of them cost"
+    assert len(page.all("details")) == 5
+    assert "demo failed" in page.text
+
+
 def test_the_command_prints_it_or_opens_it(
     held: Path, ctl: Ctl, tmp_path: Path, environment: dict[str, str]
 ) -> None:
