@@ -73,7 +73,7 @@ def _check_the_text(said: str, project: Project) -> None:
 
 def _check_the_page(page: Page, project: Project) -> None:
     said = page.text
-    assert len(page.all("svg")) == 2, "the strip, and the cost"
+    assert len(page.all("svg")) == 3, "the strip, its legend, and the cost"
     assert "reverted" in {each["class"] for each in page.all("rect")}
     for words in (
         "FAILED test_header",

@@ -46,6 +46,18 @@ def strip(name: str, cells: Sequence[str], since: Moment, until: Moment) -> str:
     return _picture(label, 40, [*parts, *_hours(since, until, 24)])
 
 
+def legend() -> str:
+    """Return what the bars of a strip mean."""
+    parts, wide = [], _WIDE / (len(CELLS) - 1)
+    for i, state in enumerate(state for state in CELLS if state != "stopped"):
+        x, top = i * wide, _TOPS.get(state, 0)
+        parts.append(f'<rect class="{state}" x="{x:.1f}" y="{top}" width="16" height="{24 - top}"/>')
+        if state in _MARKS:
+            parts.append(f'<text class="mark" x="{x + 8:.1f}" y="16">{CELLS[state]}</text>')
+        parts.append(f'<text x="{x + 21:.1f}" y="17">{state}</text>')
+    return _picture("what the bars mean", 26, parts)
+
+
 def cost(
     spending: Sequence[tuple[Moment, int]], since: Moment, until: Moment, budget_usd: float | None
 ) -> str:

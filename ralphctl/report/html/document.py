@@ -13,7 +13,6 @@ from ralphctl.report.html.charts import escaped
 from ralphctl.report.html.details import PART_BYTES, NightDetails
 from ralphctl.report.iteration import MOST
 from ralphctl.report.page import CODE, PageItem, PageSection, ReportPage
-from ralphctl.report.strip import legend
 from ralphd import overview
 
 BODIES_BYTES: Final = 3_200_000
@@ -102,20 +101,19 @@ def _strips(reports: Sequence[model.RalphReport]) -> list[str]:
         f"{charts.strip(each.source.name, each.summary.cells(since, until), since, until)}</figure>"
         for each in reports
     ]
-    inner = "".join(figures) + f'<p class="note">{escaped(legend())}</p>'
-    return _section("The night", 2, inner)
+    return _section("The night", 2, "".join(figures) + charts.legend())
 
 
 def _ralph(page: ReportPage, night: NightDetails, now: float, *, limit: int, level: int) -> list[str]:
     report, parts = night.report, list[str]()
     summary = report.summary
-    for section in page.sections:
-        parts += _page_section(section, level)
     if summary.spending:
         left = report.left_usd
         meets = None if left is None else left + summary.cost.micro_usd / model.MICRO
         chart = charts.cost(summary.spending, summary.since, summary.until, meets)
         parts += _section("Cost over time", level, f"<figure>{chart}</figure>")
+    for section in page.sections:
+        parts += _page_section(section, level)
     for section in pages.tasks_page(report, night.inbox.notes).sections if report.tasks else ():
         parts += _page_section(section, level)
     parts += _section("Commits", level, _commits(night))

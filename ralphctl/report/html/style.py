@@ -46,7 +46,8 @@ svg .budget{stroke:var(--failed);stroke-width:1.5;stroke-dasharray:6 4}
 details{border-bottom:1px solid var(--panel);padding:.2rem 0}details details{border:0;margin-left:1rem}
 summary{cursor:pointer}
 :focus-visible{outline:3px solid var(--accent);outline-offset:2px}
-@media(max-width:40rem){dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.4rem}}
+@media(max-width:40rem){dl{grid-template-columns:1fr;gap:0}dd{margin-bottom:.4rem}
+svg text:not(.mark){font-size:18px}}
 """
 
 
