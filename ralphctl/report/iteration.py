@@ -69,14 +69,14 @@ def find(source: ReportSource, wanted: str | None) -> IterationFacts:
 
 def within(source: ReportSource, since: Moment, until: Moment) -> list[IterationFacts]:
     """Return the iterations of a span, newest first, at most the last ``MOST``."""
-    path, judged = source.path("history.jsonl"), defaultdict[object, list[View]](list)
+    path, judged = source.path("history.jsonl"), defaultdict[tuple[str, int | None], list[View]](list)
     for each in verdicts(newest_first(path), MOST):
-        judged[text(each.get("run_id")), each.get("iteration")].append(each)
+        judged[text(each.get("run_id")), whole(each.get("iteration"))].append(each)
     past = [*record.iterations(newest_first(path), MOST + 1), {}]
     return [
-        _facts(end, before, judged[text(end.get("run_id")), end.get("iteration")])
+        _facts(end, before, judged[text(end.get("run_id")), whole(end.get("iteration"))])
         for end, before in pairwise(past)
-        for attempt in [*(end.get("attempts") or ()), {}][-2:-1] or [{}]
+        for attempt in (end.get("attempts") or [{}])[-1:]
         if since <= (moment(end.get("at") or attempt.get("at")) or 0.0) < until
     ]
 

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ralphctl.report import read as reading
 from ralphctl.report import text as words
 from ralphctl.report.html import details, document, style
@@ -156,6 +158,15 @@ def test_whatever_a_run_writes_is_text(held: Path) -> None:
     both = held / "ralphs" / "other"
     evil(held, both.name)
     assert Page(html(held)).text.count("<script>alert(1)</script>") > 30
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "<b>\ud800", [1, None], {"id": 3, "title": []}, True, 1e308])
+def test_values_of_another_type_make_a_page_too(held: Path, wrong: object) -> None:
+    keys = {key for each in night(4, NOW - 3600) for key in each} - {"kind", "at"}
+    for key in sorted(keys):
+        entries = ({**each, key: wrong} if key in each else each for each in night(4, NOW - 3600))
+        ralph(held, entries, key.replace("_", "-"), state="done")
+    assert Page(html(held)).text.count("iteration 1 of") > len(keys) / 2
 
 
 def test_the_page_is_accessible(held: Path) -> None:
