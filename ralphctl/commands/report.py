@@ -13,7 +13,7 @@ from ralphctl.cli import click_ext, completers
 from ralphctl.cli.click_ext import CommonCommand, end_if_json, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format.output import columns, has_colour
-from ralphd.errors import NotFound, UsageError
+from ralphd.errors import NotFound, UnusableState, UsageError
 
 
 def last_evening(now: float) -> float:
@@ -32,7 +32,17 @@ since_option = time_option("--since", "Start: 8h, 18:00, 2026-11-21.  [18:00 yes
 @time_option("--until", "End.  [now]")
 @click.option("-a", "--all", "every", is_flag=True, help="All ralphs, in the directory of one, too.")
 @click.option("--md", is_flag=True, help="Print Markdown.")
-def report(name: str | None, since: float | None, until: float | None, every: bool, md: bool) -> None:
+@click.option("--html", "as_html", is_flag=True, help="Print one HTML file, with every iteration.")
+@click.option("--open", "opened", is_flag=True, help="Write the HTML to a file and open it in the browser.")
+def report(
+    name: str | None,
+    since: float | None,
+    until: float | None,
+    every: bool,
+    md: bool,
+    as_html: bool,
+    opened: bool,
+) -> None:
     """Show what NAME did since last evening: tasks, commits, reverts, times, costs, and what to do next.
 
     Without NAME, the ralph of this directory, else all ralphs. Works without a daemon.
@@ -40,9 +50,13 @@ def report(name: str | None, since: float | None, until: float | None, every: bo
     \b
       ralphctl report                        since 18:00 of the day before
       ralphctl report api --since 8h --md    the last eight hours, as Markdown
+      ralphctl report --all --open           all ralphs, in the browser
     """
-    if md and wants_json():
-        raise UsageError("--md and --json at once", why="choose one of them", mend="ralphctl report --md")
+    as_html = as_html or opened
+    if md + as_html + wants_json() > 1:
+        raise UsageError(
+            "--md, --html or --json at once", why="choose one of them", mend="ralphctl report --md"
+        )
     now = time.time()
     until = now if until is None else min(until, now)
     since = last_evening(now) if since is None else since
@@ -60,11 +74,35 @@ def report(name: str | None, since: float | None, until: float | None, every: bo
         return
     shown = text.page(reports[0], now) if len(reports) == 1 else text.overview(reports, since, until, now)
     shown = text.with_landing(shown, queues, now)
-    if md:
+    if as_html:
+        from ralphctl.report.html import details, document
+
+        html = document.document(shown, [details.details(each) for each in reports], now)
+        _open(html, "all" if len(reports) > 1 else reports[0].source.name) if opened else _print(html)
+    elif md:
         print(page.markdown(shown))
     else:
         out = sys.stdout
         print(page.plain_text(shown, columns=columns(out), colour=has_colour(out), encoding=out.encoding))
+
+
+def _print(html: str) -> None:
+    sys.stdout.buffer.write(html.encode(errors="backslashreplace"))  # whatever the terminal's encoding is
+
+
+def _open(html: str, name: str) -> None:
+    import webbrowser
+
+    from ralphctl.report.html import save
+
+    try:
+        path = save(html, name, os.environ)
+    except OSError as fault:
+        raise UnusableState(
+            f"the report cannot be written: {fault}", mend="ralphctl report --html > FILE"
+        ) from fault
+    is_open = webbrowser.open(path.as_uri())
+    print(f"report: {path}" + ("" if is_open else "  (no browser found here; open it yourself)"))
 
 
 _NUMBERS = r"\d+|.*:.*"

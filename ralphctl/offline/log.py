@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+import time
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,38 @@ def of_runs(runs: Path, words: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     verbose = words.get("events") == "verbose"
     items = rendered(read, query, lambda: EventText(verbose=verbose, grep=query.grep).line)
     return map(shown, items if query.whole_events else read(query))
+
+
+def last_lines(
+    runs: Path, spans: Sequence[tuple[float, float]], *, most: int, limit_s: float
+) -> list[list[str]]:
+    """Return the last lines that were printed in each of these spans, of events the text, in one pass.
+
+    Each has at most ``most`` records. Spans come in the order of time. What takes longer than ``limit_s`` to
+    read is missing.
+    """
+    from ralphd.agents.streams import EventText
+    from ralphd.process.log.log import RalphLog
+    from ralphd.process.log.records import LogQuery, LogRecord, stored_time
+    from ralphd.process.log.rendered import Rendering, shown
+
+    if not spans:
+        return []
+    begins, ends = ([stored_time(at) for at in bounds] for bounds in zip(*spans, strict=True))
+    last: list[deque[LogRecord]] = [deque(maxlen=most) for _ in spans]
+    query = LogQuery(since=spans[0][0], until=spans[-1][1], whole_events=True)
+    deadline = time.monotonic() + limit_s
+    for record in RalphLog(runs).read(query):
+        if not isinstance(record, LogRecord) or record.stream == "regent":
+            continue
+        i = bisect_right(begins, record.at) - 1
+        if i >= 0 and record.at <= ends[i]:
+            last[i].append(record)
+        if time.monotonic() > deadline:
+            break
+    render = EventText().line
+    texts = ([str(shown(each).get("text", "")) for each in Rendering(render)(records)] for records in last)
+    return ["\n".join(lines).split("\n") if lines else [] for lines in texts]
 
 
 def verdicts(

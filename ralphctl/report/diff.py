@@ -7,16 +7,20 @@ driver, text converter, file watcher, hook, pager or transport. The user's own p
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 from ralphd.core.text import plain
 from ralphd.git import repo
 
 _NO_TITLE: Final = ((), ("--format=",))
 _PLAIN: Final = ("--no-show-signature", "--no-notes", "--diff-merges=first-parent")
+_SAFE: Final = ("--no-ext-diff", "--no-textconv", "--submodule=short")
 _PARENTS: Final = ("log", "--no-walk=unsorted", "--ignore-missing", *_PLAIN[:2], "--format=%H %P")
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
@@ -31,10 +35,9 @@ class CommitRange:
 
     def words(self, *options: str) -> tuple[str, ...]:
         """Return the words for git, which then runs no program that the repository names."""
-        safe = ("--no-ext-diff", "--no-textconv", "--submodule=short", *options)
         if self.base:
-            return ("diff", *safe, self.base, self.tip, "--")
-        return ("show", *_PLAIN, *safe, *self.shas, "--")
+            return ("diff", *_SAFE, *options, self.base, self.tip, "--")
+        return ("show", *_PLAIN, *_SAFE, *options, *self.shas, "--")
 
 
 def range_of(parents: Mapping[str, Sequence[str]]) -> CommitRange:
@@ -72,6 +75,65 @@ def stat(directory: Path, of: CommitRange) -> list[str]:
     code, printed = repo.answer(directory, *words, env=_NO_FETCH) or (1, b"")
     lines = printed.decode(errors="replace").splitlines() if code == 0 else []
     return [plain(line) for line in lines if line.strip()]
+
+
+class Patch(NamedTuple):
+    """One commit: its subject and the beginning of its diff. ``is_whole``: nothing was left out."""
+
+    sha: str
+    subject: str
+    lines: list[str]
+    is_whole: bool
+
+
+def patches(directory: Path, shas: Sequence[str], *, most_chars: int, limit_s: float) -> list[Patch]:
+    """Return the commits that git knows, oldest first, each with at most ``most_chars`` of its diff.
+
+    What git has not printed after ``limit_s`` is missing.
+    """
+    deadline, given = time.monotonic() + limit_s, "".join(f"{sha}\n" for sha in shas).encode()
+    _, types = repo.answer(directory, "cat-file", "--batch-check", given=given, limit_s=limit_s) or (1, b"")
+    known = [line.split()[0].decode() for line in types.splitlines() if line.split()[1:2] == [b"commit"]]
+    words = (
+        "log",
+        "--no-walk=unsorted",
+        "-p",
+        *_PLAIN,
+        *_SAFE,
+        "--no-color",
+        "--format=%x01%H%x01%s",
+        *known,
+        "--",
+    )
+    if not known:
+        return []
+    with repo.started(
+        directory, *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_NO_FETCH
+    ) as git:
+        timer = threading.Timer(max(deadline - time.monotonic(), 0.1), repo.ended, [git])
+        timer.start()
+        found = list(_read(git.stdout, most_chars)) if git.stdout else []
+        timer.cancel()
+    return found
+
+
+def _read(printed: IO[bytes], most_chars: int) -> Iterator[Patch]:
+    patch, left, is_new_line = None, 0, True
+    for line in iter(partial(printed.readline, most_chars), b""):
+        words, is_begin = line.decode(errors="replace").rstrip("\n"), is_new_line
+        is_new_line = line.endswith(b"\n")  # else the rest of a long line, which may begin with anything
+        if is_begin and words.startswith("\x01"):
+            if patch is not None:
+                yield patch
+            _, sha, subject = words.split("\x01", 2)
+            patch, left = Patch(sha, subject, [], True), most_chars
+        elif patch is not None and len(words) <= left:
+            patch.lines.append(words)
+            left -= len(words) + 1
+        elif patch is not None:
+            patch, left = patch._replace(is_whole=False), 0
+    if patch is not None:
+        yield patch
 
 
 def pager(environ: Mapping[str, str]) -> str:

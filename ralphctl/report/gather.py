@@ -109,9 +109,12 @@ class Gatherer:
         self._summary.attempts += 1
         task, agent = self._task(entry), self._agent(text(entry.get("agent")) or None)
         failure = history.failure_of(entry)
+        spent = agent.cost.micro_usd
         for tally in (task, agent):
             tally.failures += failure is not None
             is_unknown = tally.cost.include(entry)
+        if agent.cost.micro_usd > spent:
+            self._summary.spending.append((at, agent.cost.micro_usd - spent))
         if is_unknown:
             self._without_cost.append((of[0], task.cost, agent.cost))
         self._task_iterations[task.id][of[1]] = None
@@ -146,6 +149,7 @@ class Gatherer:
     def _cost(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._runs_with_costs.add(of[0])
         if (usd := amount(entry.get("usd"))) is not None:
+            self._summary.spending.append((at, round(usd * model.MICRO)))
             for tally in (self._task({}), self._agent(text(entry.get("source")) or None)):
                 tally.cost.micro_usd += round(usd * model.MICRO)
 

@@ -171,8 +171,8 @@ class SpanSummary:
     """Everything that the history says about the span.
 
     ``since`` is later than requested where the ralph is younger. ``shares`` add up to the span; the costs of
-    ``agents`` and those of ``tasks`` add up to ``cost``. ``unjudged`` counts iterations whose commits the
-    gate could not judge.
+    ``agents``, those of ``tasks`` and the millionths in ``spending`` add up to ``cost``. ``unjudged`` counts
+    iterations whose commits the gate could not judge.
     """
 
     since: Moment
@@ -187,6 +187,7 @@ class SpanSummary:
     calls: list[ReportCall] = field(default_factory=list)
     repairs: list[Mapping[str, Any]] = field(default_factory=list)
     cost: ReportCost = field(default_factory=ReportCost)
+    spending: list[tuple[Moment, int]] = field(default_factory=list)
     iterations: int = 0
     attempts: int = 0
     runs: int = 0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from ralphctl.format.gate_text import commit_words, tests_words
-from ralphctl.format.humanize import clock, count, cut, duration
+from ralphctl.format.humanize import clock, count, cut, duration, part
 from ralphctl.format.output import clean
 from ralphctl.report import history, iteration, model, text
 from ralphctl.report.page import PageItem, PageSection, ReportPage, typed
@@ -43,7 +43,7 @@ def _quoted(title: str, lines: Sequence[str]) -> PageSection:
 
 def _rows(facts: iteration.IterationFacts, now: float) -> Iterator[tuple[str, str]]:
     end, attempts, verdict = facts.end, facts.attempts, facts.verdict
-    task = end.get("task") or {}
+    task = part(end, "task")
     yield "task", clean(task.get("title") or task.get("id") or "")
     agents = " then ".join(dict.fromkeys(clean(each.get("agent")) for each in attempts))
     yield "agent", agents + (f", {len(attempts)} attempts" if len(attempts) > 1 else "")

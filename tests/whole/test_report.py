@@ -3,6 +3,7 @@
 import json
 import time
 
+from tests.ctl.report.test_html import Page
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
 from tests.whole.test_loop_gate import BROKEN, LONG_S, Project
@@ -26,13 +27,19 @@ def test_the_report_of_a_night_with_a_revert_a_limit_and_a_crash_is_the_same_wit
     words = ("report", "--since", "2h", "--until", f"@{until}")
 
     up, found = person(*words, cwd=project.place), person(*words, "demo", "--json")
+    html = person(*words, "demo", "--html")
     daemon.kill()
     down, again = person(*words, "demo"), person(*words, "--json", cwd=project.place)
+    offline = person(*words, "--html", cwd=project.place)
 
-    assert [said.returncode for said in (up, down, found, again)] == [0, 0, 0, 0], up.stderr + down.stderr
+    codes = [said.returncode for said in (up, down, found, again, html, offline)]
+    assert codes == [0] * 6, up.stderr + down.stderr + html.stderr
     assert up.stderr == down.stderr == ""
     assert up.stdout.splitlines()[1:] == down.stdout.splitlines()[1:]  # the first line tells how long ago
     assert _without_since(found.stdout) == _without_since(again.stdout)
+    pages = [each.stdout.partition("<main>")[2] for each in (html, offline)]  # the head tells how long ago
+    assert pages[0] == pages[1] != ""
+    _check_the_page(Page(html.stdout), project)
     _check_the_text(up.stdout, project)
     _check_the_figures(json.loads(found.stdout)["ralphs"][0], project)
     assert not (project.place / ".git" / "index.lock").exists()
@@ -62,6 +69,25 @@ def _check_the_text(said: str, project: Project) -> None:
     assert "\x1b" not in said
     assert "rate limit, at " in said
     assert "agent crash, at " in said
+
+
+def _check_the_page(page: Page, project: Project) -> None:
+    said = page.text
+    assert len(page.all("svg")) == 3, "the strip, its legend, and the cost"
+    assert "reverted" in {each["class"] for each in page.all("rect")}
+    for words in (
+        "FAILED test_header",
+        "Needs you",
+        "ralphctl undo demo 1",
+        "$0.24",
+        "Prompt",
+        "+++ b/",
+        "Diff",
+    ):
+        assert words in said
+    assert said.count("iteration 1 of run 1") == 1
+    subject = project.git("log", "-1", "--format=%s", "HEAD~3").strip()
+    assert subject in said
 
 
 def _check_the_figures(told: dict[str, object], project: Project) -> None:

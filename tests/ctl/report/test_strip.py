@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ralphctl.report import strip
 from ralphctl.report.model import TIME_USES
+from ralphctl.report.page import PageStrip, ReportPage, plain_text
 from ralphctl.report.strip import WORST_FIRST, cells, pieces, state_of
 
 _RANKS = {use: rank for rank, use in enumerate(TIME_USES)}
@@ -97,7 +98,7 @@ def test_any_times_make_as_many_cells_as_asked_for(
     assert shown == cells(night[::-1], marks[::-1], 0.0, 1000.0, number), "their order does not matter"
     worst = min((WORST_FIRST.index(state) for at, state in marks if 0 <= at <= 1000), default=None)
     if worst is not None:
-        assert WORST_FIRST[worst] in shown
+        assert {*WORST_FIRST[: worst + 1]} & {*shown}, "the mark, or what is worse in its cell"
 
 
 @given(st.integers(1, 999), st.integers(1, 200))
@@ -118,6 +119,16 @@ def test_pieces_share_the_time_without_overlaps(drawn: list[list[tuple[int, int]
     for at in range(71):
         first = next((i for i, spans in enumerate(ranked) if any(b <= at < e for b, e in spans)), None)
         assert owner.get(at) == first
+
+
+@given(st.integers(20, 200), st.integers(1, 40))
+def test_strips_fit_any_screen(width: int, letters: int) -> None:
+    strips = tuple(PageStrip(name, lambda number: ["failed"] * number) for name in ("a", "b" * letters))
+    lines = plain_text(ReportPage("x", "done", (), (), strips), columns=width, encoding="ascii").splitlines()
+    assert max(map(len, lines)) <= width
+    assert lines[1].count("x") == lines[2].count("x") <= strip.MOST_CELLS
+    assert width < 80 or letters > 13 or lines[1].count("x") == strip.MOST_CELLS
+    assert "".join(lines).replace("\u2026", "").isascii()
 
 
 def test_an_empty_span_has_cells_too() -> None:
