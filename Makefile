@@ -16,7 +16,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
 
 dev: $(STAMP)
 
@@ -69,6 +69,11 @@ test: $(STAMP)
 	  $(BIN)/python -m pytest --collect-only -q $(REWRITTEN_FIRST) >/dev/null & \
 	  $(BIN)/python -m pytest --collect-only -q $(addprefix --ignore=,$(REWRITTEN_FIRST)) >/dev/null; wait; } && \
 	  $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder --basetemp="$$scratch/t"
+
+# What `test` leaves out for the time it takes: several whole machines of a fleet, of which narrow tests show the parts.
+test-long: $(STAMP)
+	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/whole/test_fleet_quota.py \
+	  tests/whole/test_fleet_landing.py tests/whole/test_fleet_pane.py
 
 # The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \
