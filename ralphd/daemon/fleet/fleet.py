@@ -14,6 +14,7 @@ from typing import Any, Final
 from ralphd.core.fleet import names
 from ralphd.core.fleet.checked import Rejected, read_value
 from ralphd.core.fleet.model import Item, LeaseForm
+from ralphd.daemon.fleet.clones import Clones
 from ralphd.daemon.fleet.control import EXPLAIN, LOG, RALPH, Control, hub_fault
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.quota import FleetQuota
@@ -140,8 +141,9 @@ async def remote_fence(work_directory: Path, item: Item) -> Fence:
 
 
 def _remote_fence(work_directory: Path, item: Item) -> Fence:
-    scratch = work_directory / "remotes"
-    if not (scratch / ".git" / "HEAD").is_file():
+    place, scratch = work_directory / "remotes", Clones(work_directory / "clones", os.environ).scratch
+    make_private_directory(scratch)  # what git reads there, no run may write
+    if not (place / ".git" / "HEAD").is_file():
         make_private_directory(work_directory)
-        repo.answer(work_directory, "init", "--quiet", "--template=", str(scratch), limit_s=CHECK_S)
-    return Fence(scratch, item.repo, os.environ, item.form, limit_s=CHECK_S)
+        repo.answer(work_directory, "init", "--quiet", "--template=", str(place), limit_s=CHECK_S)
+    return Fence(place, item.repo, os.environ, item.form, limit_s=CHECK_S, scratch=scratch)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
@@ -33,7 +34,7 @@ from ralphd.core.fleet.names import lease_key, repo_id, want_key
 from ralphd.daemon.fleet import joined
 from ralphd.daemon.fleet import member as members
 from ralphd.daemon.fleet.control import Control
-from ralphd.daemon.fleet.fleet import Fleet
+from ralphd.daemon.fleet.fleet import Fleet, remote_fence
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.sharing.events import EventSender
@@ -41,6 +42,8 @@ from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.errors import HubSilent, NotFound, UnknownRalph, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket, HubUnreachable
+from ralphd.git.fence.fence import Usable
+from ralphd.git.fence.lease_ref import LeaseState
 from ralphd.notify.hub import Hub
 from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import Clock
@@ -607,6 +610,20 @@ async def test_an_item_is_checked_before_it_is_added(tmp_path: Path) -> None:
         explained = await one.fleet.submit({"repo": str(remote), "base": "main", "priority": 5}, "me")
         assert (explained["item"]["state"], explained["item"]["priority"]) == ("open", 5)
         assert await eventually(lambda: one.held)
+
+
+async def test_a_remote_is_read_without_files_that_a_run_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Git reads its configuration there, and a daemon that is killed leaves it behind."""
+    remote = tmp_path / "app.git"
+    git(tmp_path, "init", "--quiet", "--bare", str(remote))
+    places = Mock(side_effect=TemporaryDirectory)
+    monkeypatch.setattr("ralphd.git.runner.TemporaryDirectory", places)
+    fence = await remote_fence(tmp_path / "work", replace(ITEM, repo=str(remote)))
+    assert isinstance(fence.read("main"), LeaseState)
+    assert isinstance(fence.check(), Usable)
+    assert {each.kwargs["dir"] for each in places.call_args_list} == {tmp_path / "work/clones/.scratch"}
 
 
 async def test_a_remote_is_used_as_far_as_it_allows(tmp_path: Path) -> None:
