@@ -266,4 +266,15 @@ async def a_machine(world: LandingWorld, name: str) -> AsyncIterator[Machine]:
 async def machines(world: LandingWorld, *names: str) -> AsyncIterator[list[Machine]]:
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(a_machine(world, name)) for name in names]
+    (world.place / "slow").unlink(missing_ok=True)  # tests of a machine that crashed end now
+    await eventually(lambda: not _runs_in(world.place), timeout_s=LIMIT_S, what="the end of all tests")
     shutil.rmtree(world.place, ignore_errors=True)
+
+
+def _runs_in(place: Path) -> bool:
+    """Whether a process has the directory in its command line."""
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if os.fsencode(place) in each.read_bytes():
+                return True
+    return False
