@@ -283,37 +283,29 @@ class Member:
 
         Return whether another one was faster.
         """
-        if self.draining or not self.fabric.is_connected:
-            return False
-        rival = self._rival()
-        self.services.trouble(
-            f"{_TOPIC} name", rival and f"another machine uses the name {self.host}: {rival}"
-        )
-        if rival:
+        if self.draining or not self.fabric.is_connected or (me := self._me()) is None or self._has_rival():
             return False
         self._watch_orphans()
-        now, here = self.services.clock.now(), self.picture.monotonic()
-        free = [
-            each
-            for each in self.picture.items
-            if each.id not in self.holders and self._avoided.get(each.id, 0.0) <= here
-        ]
-        if not free:
-            return False
-        me, limits = self._me(), self.picture.limits
-        heard = self.picture.heard()
-        item = None if me is None else fit.choose(free, me, heard, limits, now)
-        if item is None or me is None:
+        now, heard, limits = self.services.clock.now(), self.picture.heard(), self.picture.limits
+        item = fit.choose(self._free(), me, heard, limits, now)
+        if item is None:
             return False
         if any(each.name != self.host and not fit.misfits(item, each, limits, now) for each in heard):
             suits = fit.score(item, me, limits, now)
             await asyncio.sleep(fit.claim_delay_s(suits, random.random()))  # noqa: S311
-        latest = self.picture.item(item.id)
-        if fit.waits_for(latest, self.services.clock.now()):
+        known = self.picture.known(Bucket.ITEMS, item.id)  # it may be gone by now
+        if known is None or fit.waits_for(known.value, self.services.clock.now()):
             return True
         if not self.draining:
-            self.take(latest)
+            self.take(known.value)
         return False
+
+    def _free(self) -> list[Item]:
+        """Return the items that this machine neither has nor leaves to others for now."""
+        at, items = self.picture.monotonic(), self.picture.items
+        return [
+            each for each in items if each.id not in self.holders and self._avoided.get(each.id, 0.0) <= at
+        ]
 
     def _watch_orphans(self) -> None:
         """Find the items whose holder has no lease in the hub: it was wiped, or shows an older state."""
@@ -330,11 +322,13 @@ class Member:
                 lease = Lease(item.holder, "", item.token, item=item.id)
                 self.watcher.missed(key, lease, known.revision if known else 0)
 
-    def _rival(self) -> str | None:
-        """Return what the record under this machine's name says, if another machine has written it."""
-        entry = self.picture.known(Bucket.HOSTS, self.host)
-        is_other = entry is not None and entry.value.boot != self.boot
-        return f"boot {entry.value.boot}" if entry and is_other else None
+    def _has_rival(self) -> bool:
+        """Whether another machine has written the record under this machine's name, which is a problem."""
+        known = self.picture.known(Bucket.HOSTS, self.host)
+        other = known.value.boot if known is not None and known.value.boot != self.boot else None
+        words = f"another machine uses the name {self.host}: boot {other}"
+        self.services.trouble(f"{_TOPIC} name", words if other else None)
+        return other is not None
 
     def _me(self) -> HostRecord | None:
         """Return this machine's last record with the items that it has by now; None before the first."""

@@ -1,6 +1,7 @@
 """A machine in its fleet: its record, claims, requests of people. The engine is the one in memory."""
 
 import asyncio
+import math
 import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -36,7 +37,6 @@ from ralphd.daemon.fleet import member as members
 from ralphd.daemon.fleet.control import Control
 from ralphd.daemon.fleet.fleet import Fleet, remote_fence
 from ralphd.daemon.fleet.member import Member
-from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.sharing.events import EventSender
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
@@ -297,6 +297,26 @@ async def test_a_machine_says_why_it_could_not_begin(tmp_path: Path) -> None:
         await eventually(lambda: whys in [each["misfits"] for each in picture.explained(ITEM.id)["hosts"]])
 
 
+async def test_an_item_that_goes_meanwhile_is_not_claimed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The janitor of another machine, or a newer version, took it from the picture during the wait."""
+    hub, other = MemoryHub(), replace(ITEM, id=ItemId("i-bbbb"), branch="ralph/i-bbbb")
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2") as two:
+        await eventually(lambda: len(one.member.picture.heard()) == 2)
+        two.member._avoided |= {ITEM.id: math.inf, other.id: math.inf}  # it fits, and takes nothing
+
+        def gone(*_: object) -> float:
+            one.member.picture.forget(Bucket.ITEMS, ITEM.id)
+            return 0.0
+
+        monkeypatch.setattr(fit, "claim_delay_s", gone)
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: two.member.picture.items and not one.member.picture.items)
+        await put(hub, Bucket.ITEMS, other.id, other)
+        await eventually(lambda: [each.item for each in one.held] == [other])
+
+
 async def test_a_full_machine_takes_no_more(tmp_path: Path) -> None:
     hub = MemoryHub()
     async with a_machine(hub, tmp_path, "h1") as one:
@@ -326,15 +346,15 @@ async def test_a_failed_holder_is_begun_again(tmp_path: Path, monkeypatch: pytes
 
 async def test_a_bug_ends_neither_daemon_nor_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "AVOIDED_S", 0.05)
-    hub, bugs = MemoryHub(), [ZeroDivisionError("a bug")]
+    hub, bugs, chosen = MemoryHub(), [ZeroDivisionError("a bug")], fit.choose
 
-    def item(*_: object) -> Item:
+    def choose(*about: Any) -> Item | None:
         if bugs:
             raise bugs.pop()
-        return ITEM
+        return chosen(*about)
 
     async with a_machine(hub, tmp_path, "h1") as one:
-        monkeypatch.setattr(Picture, "item", item)
+        monkeypatch.setattr(fit, "choose", choose)
         await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
         await eventually(lambda: one.held)
         assert (bugs, len(one.held)) == ([], 1)

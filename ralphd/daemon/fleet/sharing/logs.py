@@ -30,7 +30,7 @@ Ask = Callable[[JsonObject], Awaitable[JsonObject]]
 
 
 def portion_of(log: RalphLog, body: JsonObject) -> dict[str, Any]:
-    """Answer a request for a portion of a log. Blocks. Raises UsageError for one that cannot be meant."""
+    """Answer a request for a portion of a log. Blocks. Raises UsageError for one that no reader sends."""
     words = body.get("query")
     query = read_value(LogQuery, {**words, "v": 1}) if isinstance(words, Mapping) else Rejected("no query")
     if isinstance(query, Rejected):
