@@ -679,6 +679,7 @@ async def test_a_want_is_carried_out_once(tmp_path: Path) -> None:
         await put(hub, Bucket.WANTS, want_key(HostName("h1"), "web"), Want("w3", "stop", "me"))
         await eventually(lambda: len(one.ralphs.orders) == 2)
         assert one.ralphs.orders == [("api", "stop"), ("web", "stop")]
+        await eventually(lambda: "w3" in one.fleet.control.wants_file.read_text(), what="it is written down")
     async with a_machine(hub, tmp_path, "h1") as again:  # the next daemon
         await put(hub, Bucket.WANTS, want_key(HostName("h1"), "new"), Want("w4", "pause", "me"))
         await eventually(lambda: again.ralphs.orders)
