@@ -33,8 +33,8 @@ WAITING = (
 set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")
 
 _DEV = settings(
-    max_examples=40,
-    stateful_step_count=30,
+    max_examples=50,
+    stateful_step_count=40,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),  # to explain traces each line, and takes minutes
     deadline=None,
     derandomize=True,
