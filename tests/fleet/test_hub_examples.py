@@ -1,57 +1,23 @@
-"""Manifest and image recipe of ``docs/examples/fleet``, by their structure: there is no cluster here."""
+"""Manifest and image recipe of ``docs/examples/fleet``, by schema and structure: there is no cluster here."""
 
 import re
-import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
+import yaml  # type: ignore[import-untyped]
 
+from ralphd.config import configuration as config
 from tests.pages import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples" / "fleet"
-Lines = list[tuple[int, str]]
-
-
-def parsed(text: str) -> list[Any]:
-    """The documents of a YAML file of blocks, plain scalars, ``|``, and comments on lines of their own."""
-    return [block(lines_of(part), 0)[0] for part in re.split(r"^---$", text, flags=re.MULTILINE)]
-
-
-def lines_of(text: str) -> Lines:
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
-    return [(len(line) - len(line.lstrip()), line.strip()) for line in lines]
-
-
-def block(lines: Lines, at: int) -> tuple[Any, int]:
-    """The value that begins at a line, and the line after it."""
-    indent, first = lines[at]
-    if first.startswith("- "):
-        items: list[Any] = []
-        while at < len(lines) and lines[at][0] == indent and lines[at][1].startswith("- "):
-            lines[at] = (indent + 2, lines[at][1][2:])
-            is_map = re.match(r"[\w.-]+:( |$)", lines[at][1])
-            value, at = block(lines, at) if is_map else (lines[at][1].strip('"'), at + 1)
-            items.append(value)
-        return items, at
-    values: dict[str, Any] = {}
-    while at < len(lines) and lines[at][0] == indent and not lines[at][1].startswith("- "):
-        key, colon, rest = lines[at][1].partition(":")
-        assert colon and key not in values, lines[at]
-        at += 1
-        if rest.strip() == "|":
-            end = next((n for n in range(at, len(lines)) if lines[n][0] <= indent), len(lines))
-            values[key], at = "\n".join(text for _, text in lines[at:end]), end
-        elif rest.strip():
-            values[key] = rest.strip().strip('"')
-        else:
-            values[key], at = block(lines, at)
-    return values, at
 
 
 @pytest.fixture(scope="module")
 def objects() -> dict[str, Any]:
-    return {each["kind"]: each for each in parsed((EXAMPLES / "kubernetes.yaml").read_text())}
+    return {each["kind"]: each for each in yaml.safe_load_all((EXAMPLES / "kubernetes.yaml").read_text())}
 
 
 def all_of(value: Any, key: str) -> Iterator[Any]:
@@ -60,6 +26,21 @@ def all_of(value: Any, key: str) -> Iterator[Any]:
         yield from (found for name, found in value.items() if name == key)
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         yield from all_of(each, key)
+
+
+def test_each_object_has_the_schema_of_kubernetes(objects: dict[str, Any]) -> None:
+    for each in objects.values():
+        kubernetes_validate.validate(each, "1.33", strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**objects["Service"], "clusterIP": "None"}, "1.33", strict=True)
+
+
+def test_ralphd_takes_the_configuration(objects: dict[str, Any], tmp_path: Path) -> None:
+    place = tmp_path / "ralph" / "config.toml"
+    place.parent.mkdir()
+    place.write_text(objects["ConfigMap"]["data"]["config.toml"])
+    given = config.load(None, environ={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)})
+    assert given.fleet.labels == ("linux", "kubernetes")
 
 
 def test_there_is_one_ralphd_a_pod(objects: dict[str, Any]) -> None:
@@ -92,9 +73,9 @@ def test_nothing_in_the_pod_is_privileged(objects: dict[str, Any]) -> None:
     pod = objects["StatefulSet"]["spec"]["template"]["spec"]
     contexts = list(all_of(pod, "securityContext"))
 
-    assert pod["securityContext"]["runAsNonRoot"] == "true"
-    assert pod["automountServiceAccountToken"] == "false"
-    assert [each["allowPrivilegeEscalation"] for each in contexts if "capabilities" in each] == ["false"] * 2
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert [each["allowPrivilegeEscalation"] for each in contexts if "capabilities" in each] == [False] * 2
     assert [each["drop"] for each in all_of(pod, "capabilities")] == [["ALL"]] * 2
     for key in ("privileged", "hostNetwork", "hostPID", "hostPath", "hostPort", "add", "ports"):
         assert not list(all_of(pod, key)), key
@@ -113,7 +94,6 @@ def test_credentials_come_from_a_secret(objects: dict[str, Any]) -> None:
     names |= {each["name"] for each in all_of(objects, "secretKeyRef")}
 
     assert names == {"ralph-credentials"}
-    assert tomllib.loads(objects["ConfigMap"]["data"]["config.toml"])["fleet"]["enabled"] is True
 
 
 def test_the_manifest_says_it_was_not_run() -> None:
@@ -125,5 +105,5 @@ def test_the_image_has_what_a_host_needs() -> None:
     words = dict(re.findall(r"^([A-Z]+) (.*)$", text, re.MULTILINE))
 
     assert words["FROM"] == "python:3.11-slim"
-    assert 'pip install --no-cache-dir "ralphd[fleet]"' in text and re.search(r"\bgit\b", text)
+    assert 'pip install --no-cache-dir "/opt/ralphd[fleet]"' in text and re.search(r"\bgit\b", text)
     assert (words["USER"], words["ENTRYPOINT"]) == ("ralph", '["ralphd"]')
