@@ -1,7 +1,4 @@
-"""Follow a log by its cursor or the events by their id, over any restart of the daemon.
-
-The only module of ``ralphctl`` that imports httpx, and only when something is followed.
-"""
+"""Follow a log by its cursor or the events by their id, over any restart of the daemon."""
 
 import itertools
 import json
@@ -10,21 +7,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
-
-import httpx
+from urllib.parse import urlencode
 
 from ralphctl.client import transport
 from ralphctl.client.client import EVENTS, Client, batches_of, events_of
 from ralphctl.format.output import message
 from ralphd import wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, HubSilent, RalphdError, ShuttingDown
-from ralphd.unix_http import short_address
 
 _PAUSE_S = 0.2
 _CONNECT_LIMIT_S = 10.0
 _SILENCE_LIMIT_S = 60.0  # of the events' stream, which is never silent for longer than 15 s
 _BEGINNING = ("tail", "since")
 _MOST_BATCHES = 16
+_PART = 1 << 16
 
 
 StreamRequest: TypeAlias = tuple[str, Mapping[str, str], Mapping[str, str], float | None]
@@ -118,7 +114,7 @@ def _following(
                 yield lines
             if is_over():
                 return
-        except (DaemonBusy, DaemonNotRunning, HubSilent, ShuttingDown, httpx.TransportError) as fault:
+        except (DaemonBusy, DaemonNotRunning, HubSilent, ShuttingDown) as fault:
             if not away and isinstance(fault, HubSilent):
                 message(f"{fault.what}; this continues when it is back (Ctrl-C to leave)")
             elif not away:
@@ -130,13 +126,6 @@ def _following(
 def _batches(client: Client, request: StreamRequest) -> Iterator[list[bytes]]:
     path, query, headers, silence_s = request
     connection = transport.connect(client.paths, timeout_s=_CONNECT_LIMIT_S)
-    connection.close()  # it showed which of the sockets answers, and that its owner may be trusted
-    limit = httpx.Timeout(_CONNECT_LIMIT_S, read=silence_s)
-    with (
-        short_address(connection.path) as address,
-        httpx.Client(transport=httpx.HTTPTransport(uds=address), trust_env=False, timeout=limit) as http,
-        http.stream("GET", f"http://ralphd{wire.API}{path}", params=query, headers=headers) as response,
-    ):
-        if response.status_code >= 400:
-            raise transport.error_of(response.status_code, response.read())
-        yield from batches_of(response.iter_raw())
+    connection.sock.settimeout(silence_s)
+    with transport.exchange(connection, "GET", f"{path}?{urlencode(query)}", headers=headers) as response:
+        yield from batches_of(iter(lambda: response.read1(_PART), b""))

@@ -6,8 +6,9 @@ Loaded by ``status``. A refusal becomes the error that its problem document name
 import errno
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from types import MappingProxyType
 
 from ralphd import errors, wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, InternalError, RalphdError
@@ -28,18 +29,24 @@ def get(
 
 @contextmanager
 def exchange(
-    connection: UnixConnection, method: str, target: str, body: str | None = None, *, on_slow: OnSlow = None
+    connection: UnixConnection,
+    method: str,
+    target: str,
+    body: str | None = None,
+    *,
+    headers: Mapping[str, str] = MappingProxyType({}),
+    on_slow: OnSlow = None,
 ) -> Iterator[Reply]:
     """Yield the response to one request; the connection ends with the block.
 
     ``on_slow`` is called once if the reply takes longer than a second. Raise DaemonNotRunning if the daemon
     ends meanwhile, and the RalphdError that its problem document names if it refuses.
     """
-    headers = {"Accept": "application/json"}
+    sent = {"Accept": "application/json", **headers}
     if body is not None:
-        headers["Content-Type"] = "application/json"
+        sent["Content-Type"] = "application/json"
     try:
-        connection.request(method, wire.API + target, body, headers)
+        connection.request(method, wire.API + target, body, sent)
         if on_slow is not None and not connection.replies_within(_QUIET_S):
             on_slow()
         with connection.getresponse() as response:
