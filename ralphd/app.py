@@ -10,7 +10,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack, ExitStack, closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from ralphd import __version__
 from ralphd.api.server import Listener
 from ralphd.daemon.host import Host
 from ralphd.daemon.services import EventPublisher, Services
+from ralphd.dataclass import dataclass
 from ralphd.diagnostics import LogLimit
 from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, DirectoryBusy, DirectoryUnusable, RalphdError
 from ralphd.notify.client import WebhookClient

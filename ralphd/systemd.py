@@ -9,7 +9,9 @@ import socket
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ralphd.dataclass import dataclass
 
 FIRST_FD = 3
 """SD_LISTEN_FDS_START."""

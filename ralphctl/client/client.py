@@ -6,7 +6,6 @@ Streams that outlive the daemon are in ``streams``.
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -14,6 +13,7 @@ from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
 from ralphctl.offline.state import none_works_in
 from ralphd import wire
+from ralphd.dataclass import dataclass
 from ralphd.errors import HubSilent, UnknownRalph, UsageError
 from ralphd.unix_http import UnixConnection
 

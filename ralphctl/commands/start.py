@@ -4,7 +4,6 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.service import daemon
 from ralphd import wire
+from ralphd.dataclass import dataclass
 from ralphd.errors import AlreadyRunning, DaemonNotRunning, DirectoryUnusable, UnknownRalph, UsageError
 
 _COMMAND = "ralphctl.command"

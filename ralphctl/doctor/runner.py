@@ -7,12 +7,13 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
 from ralphctl.format.humanize import count
 from ralphctl.format.output import BOLD, GREEN, RED, YELLOW, clean, paint
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
 QUIET_S = 1.0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO, TypeAlias
 
 from ralphctl.format.explanation import localised
 from ralphctl.format.output import ORANGE, neutralise, paint
+from ralphd.dataclass import dataclass
 
 REGENT = "🛡️  Regent: "
 RALPH = "Ralph: "

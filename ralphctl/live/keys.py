@@ -15,13 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY
 from types import FrameType
 from typing import Any, TypeAlias
 
 from ralphctl.client.client import Client
 from ralphctl.format.output import clean, is_foreground
 from ralphctl.live.screen import is_waiting
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
 View: TypeAlias = dict[str, Any]

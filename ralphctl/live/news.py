@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -11,6 +11,7 @@ from ralphctl.format import event_text, explanation
 from ralphctl.format.humanize import View, clock, duration, moment, part
 from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
+from ralphd.dataclass import dataclass
 from ralphd.overview import LIMITS
 
 Event: TypeAlias = View

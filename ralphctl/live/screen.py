@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 from ralphctl.format import log_text, state_text
 from ralphctl.format.humanize import clock, duration, moment, wait_words
 from ralphctl.format.output import clean, discard, has_colour, is_foreground, message
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
 _WIPE_LIMIT_S = 0.2

@@ -16,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ralphctl.client import streams, waiting
@@ -28,6 +27,7 @@ from ralphctl.live import news, screen
 from ralphctl.live.keys import Controls, Keyboard, View
 from ralphctl.offline import state as offline
 from ralphd import overview, wire
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from ralphctl.format import checkpoint_text, humanize
 from ralphctl.format.output import BOLD, DIM, clean, has_colour, is_foreground, message, paint
 from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
 from ralphd import wire
+from ralphd.dataclass import dataclass
 from ralphd.errors import NewerState, RalphdError, UsageError
 from ralphd.plain_files import peek
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ralphctl.offline import state
 from ralphd import wire
 from ralphd.core.time import rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import NotFound, RalphdError, WithinRun
 from ralphd.git import restore, runner
 from ralphd.git.vault import Taken, Vault, size_of

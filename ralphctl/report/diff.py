@@ -10,12 +10,12 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from ralphd.core.text import plain
+from ralphd.dataclass import dataclass
 from ralphd.git import repo
 
 _NO_TITLE: Final = ((), ("--format=",))

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -17,6 +16,7 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 from ralphd.core.text import strip_controls
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import open_plain
 
 HistoryEntry: TypeAlias = Mapping[str, Any]

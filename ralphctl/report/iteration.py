@@ -7,7 +7,6 @@ A run that reports no iterations counts as one iteration.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -20,6 +19,7 @@ from ralphd.core import record
 from ralphd.core.gate.verdict_views import verdicts
 from ralphd.core.text import plain
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import NotFound, UsageError
 from ralphd.store.history import newest_first
 

@@ -4,7 +4,7 @@ Times are whole microseconds and money whole millionths of a dollar, so that par
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, field
 from operator import add
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,6 +14,7 @@ from ralphctl.report.history import amount, whole
 from ralphd import overview
 from ralphd.core.quota.forecast import Forecast
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 MICRO: Final = 1_000_000
 REQUESTED_PAUSES: Final = frozenset({"requested", "user_requested"})

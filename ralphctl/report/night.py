@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ralphctl.format.humanize import count, duration, minute, wrapped
 from ralphctl.format.output import DIM, clean, paint
@@ -10,6 +9,7 @@ from ralphctl.report import model, read, text
 from ralphctl.report.strip import MOST_CELLS, drawn, legend
 from ralphd import __version__, overview
 from ralphd.core.time import rfc3339
+from ralphd.dataclass import dataclass
 
 _LEAST_CELLS = 8
 _HOURS = (1, 2, 3, 4, 6, 12, 24)

@@ -6,7 +6,6 @@ clock that was set back leaves stretches that end before they begin: these count
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
@@ -14,6 +13,7 @@ from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, te
 from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, WAITS, ReportedState, TimeShare
 from ralphctl.report.strip import pieces
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.overview import known_reason
 
 EARLY_S: Final = 600.0

@@ -10,12 +10,12 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ralphctl.format.output import SlowNotice
 from ralphctl.service import units
 from ralphd import wire
+from ralphd.dataclass import dataclass
 from ralphd.errors import DirectoryUnusable, Forbidden, RalphdError
 
 SYSTEM_UNITS = Path("/etc/systemd/system")

@@ -6,9 +6,10 @@ one of an earlier version.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
+from ralphd.dataclass import dataclass
 from ralphd.errors import UsageError
 
 SERVICE = "ralphd.service"

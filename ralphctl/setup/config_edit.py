@@ -12,7 +12,6 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from ralphd.config.configuration import HIDDEN, home_of
 from ralphd.config.keys import AGENT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import ConfigFault, KeyPath, dotted, from_text, tree_layer
 from ralphd.config.values import toml_value
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UsageError
 from ralphd.store.files import write_whole
 

@@ -10,7 +10,6 @@ import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from ralphd.config.configuration import Configuration, load, sources
 from ralphd.config.keys import keys_of
 from ralphd.config.values import toml_value
 from ralphd.core.plan import PROMISE, Plan
+from ralphd.dataclass import dataclass
 from ralphd.errors import DirectoryUnusable, RalphdError, UsageError
 from ralphd.store.files import write_whole
 from ralphd.store.mirror import Mirror

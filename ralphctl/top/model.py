@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ralphctl.client.client import Client
 from ralphctl.format.humanize import View
 from ralphctl.report import model, night, read, strip
 from ralphd import overview
+from ralphd.dataclass import dataclass
 
 
 @dataclass(slots=True)

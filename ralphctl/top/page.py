@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ralphctl.format import incident_text, state_text, table_text
 from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, part, wrapped
@@ -16,6 +15,7 @@ from ralphctl.format.output import BOLD, DIM, RED, YELLOW, clean, paint
 from ralphctl.report import night, strip
 from ralphctl.top.model import TopModel
 from ralphd import overview
+from ralphd.dataclass import dataclass
 
 LOG_LINES = 5
 _HEADS = ("NAME", "STATE", "TASK", "PROGRESS", "NOW", "ITER", "COST")

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -12,6 +12,7 @@ from ralphd.agents.reading import Sessions, session_id
 from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
 from ralphd.core.failures.patterns import Patterns
+from ralphd.dataclass import dataclass
 
 MAX_ARGUMENT_BYTES: Final = 100 << 10
 """The kernel takes 128 KiB in one argument; of a longer prompt only the file is named."""

@@ -6,7 +6,7 @@ Files are read strictly: an unknown key is a fault. docs/add-an-agent.md explain
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeAlias
@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, StrictBool, Ty
 from ralphd.config.specs import FilledText, FilledTexts, Text, Texts
 from ralphd.config.values import variables
 from ralphd.core.failures.kinds import ExitMeaning
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults
 
 _FILES: Final = Path(__file__).parent / "clis"

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from ralphd.agents.agent import Agent, Cli
 from ralphd.config.specs import AccountSpec, AgentSpec
 from ralphd.config.values import printable
 from ralphd.core.quota.model import AccountRules
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults
 from ralphd.plain_files import read_plain
 

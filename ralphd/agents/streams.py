@@ -7,7 +7,7 @@ Nothing here raises for what a command prints, and all that is kept is bounded.
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -18,6 +18,7 @@ from ralphd.core.failures.agent_events import AgentEvent, Figures, FinalEvent, L
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.text import one_line, plain, plain_lines
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ralphd.agents.agent import Agent

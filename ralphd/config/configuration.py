@@ -7,7 +7,7 @@ a ``ralph.toml`` changed under a running ralph changes nothing.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, field, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +20,7 @@ from ralphd.core.limits import RunLimits
 from ralphd.core.sandbox import is_lowered
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.core.supervision.model import Mode, Policy, Restart
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults, NewerState
 
 PINNED_VERSION = 1

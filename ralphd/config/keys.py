@@ -3,7 +3,7 @@
 import ast
 import inspect
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from functools import cache
 from itertools import combinations, pairwise
 from typing import Any, get_type_hints
@@ -12,6 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ralphd.config import specs
 from ralphd.config.values import in_words, shown
+from ralphd.dataclass import dataclass
 
 SECTIONS: Mapping[str, type[Any]] = get_type_hints(specs.Sections)
 AGENT = "agents.NAME"

@@ -4,7 +4,7 @@ import re
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from ralphd.config import keys
@@ -12,6 +12,7 @@ from ralphd.config.keys import AGENT, FLAGS, NAMED, SECTIONS, WEBHOOKS, BadValue
 from ralphd.config.specs import WebhookSpec
 from ralphd.config.values import did_you_mean, printable
 from ralphd.core.delivery import CREDENTIAL
+from ralphd.dataclass import dataclass
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 Place: TypeAlias = Callable[[KeyPath], str]

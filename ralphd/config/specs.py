@@ -6,13 +6,14 @@ stands for "no limit" where the text says so.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from ralphd.config import values
 from ralphd.core.limits import size_in_bytes
+from ralphd.dataclass import dataclass
 
 A_YEAR_S = 365 * 24 * 3600
 MIB = 1 << 20

@@ -5,13 +5,13 @@ first; any key may be missing.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 MOST_LINES: Final = 8
 MOST_LINE_CHARS: Final = 200

@@ -13,11 +13,13 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
+
+from ralphd.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ralphd.core.time import Moment

@@ -3,9 +3,8 @@
 A module of its own, so that whatever explains itself (a run, an agent, a verdict) imports nothing else.
 """
 
-from dataclasses import dataclass
-
 from ralphd.core.time import Moment, in_units
+from ralphd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

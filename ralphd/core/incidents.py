@@ -8,7 +8,7 @@ A ralph that stops for good is reported even if an incident is open over which i
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from ralphd.core.gate.verdict import Result
@@ -19,6 +19,7 @@ from ralphd.core.supervision.exit_policy import TASK_LIST, last_word
 from ralphd.core.supervision.model import Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import IterationFinished, Reported, boundary_id, is_known
 from ralphd.core.time import Moment, in_minutes
+from ralphd.dataclass import dataclass
 
 # The message of an escalation: what happened, what is needed, and the command to type.
 

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from functools import cache
 from itertools import count
 from typing import Final
+
+from ralphd.dataclass import dataclass
 
 _UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _SIZE: Final = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,3}))? ?(?:([KMGTP])iB|B)?")

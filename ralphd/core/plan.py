@@ -8,11 +8,12 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence, Sized
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from ralphd.core.text import CONTROL, first_names
+from ralphd.dataclass import dataclass
 
 # Markdown lines outside code blocks and comments, in which boxes are only examples.
 

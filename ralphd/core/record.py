@@ -4,7 +4,6 @@ Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +14,7 @@ from ralphd.core.supervision.events import CommitsRestored, Committed, Event, Ru
 from ralphd.core.supervision.model import Done, ReportedTask, RunReports, Supervision, Waiting
 from ralphd.core.text import first_names, one_line
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 Entry: TypeAlias = Mapping[str, Any]
 

@@ -6,8 +6,10 @@ reason is shown. A level that the user requested is never dropped silently: the 
 
 import posixpath
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
+
+from ralphd.dataclass import dataclass
 
 LEVELS: Final = ("none", "auto", "signals", "write", "box")
 """From the weakest to the strongest; ``ralph.toml`` may only raise the user's own level."""

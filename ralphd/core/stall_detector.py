@@ -4,10 +4,11 @@ Durations come from a clock that cannot be set and that stops while the machine 
 ``process/activity/probe`` takes the samples; every decision is made here.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 IO_SPAN_S = 30.0
 """The span that ``io_bytes`` is given for; a window of another length is held to its share (H1)."""

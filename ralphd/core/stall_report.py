@@ -3,12 +3,11 @@
 The texts of every finding of ``stall_detector``, with the figures that it is based on (H1 to H6, L6).
 """
 
-from dataclasses import dataclass
-
 from ralphd.core import stall_detector
 from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.stall_detector import STRONG, Activity, SilenceLimits, StallFinding, Watch, limit_s
 from ralphd.core.time import rfc3339
+from ralphd.dataclass import dataclass
 
 NAMES = {
     Activity.FILE: "files changed",

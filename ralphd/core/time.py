@@ -1,9 +1,10 @@
 """Moments as RFC 3339; durations for people, and as vendors write them: ``1.898s``, ``3 days 2 hours``."""
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
+
+from ralphd.dataclass import dataclass
 
 Moment: TypeAlias = float
 

@@ -7,7 +7,6 @@ import resource
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from ralphd.core.supervision.model import HAS_A_RUN
+from ralphd.dataclass import dataclass
 from ralphd.store.state import shown_state
 from ralphd.wire import EVENT_TYPES, STATES
 

@@ -19,7 +19,7 @@ import logging
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from ralphd.core.supervision import model
 from ralphd.core.supervision.events import Event, RunEnded, Spawned, SpawnFailed
 from ralphd.daemon.ralph.live_run import ending_of
 from ralphd.daemon.ralph.record import RalphRecord
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
 from ralphd.process.rundir import RunDirectory, RunRecord
 from ralphd.process.spawn import Run, read_ended

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics, errors
@@ -38,6 +38,7 @@ from ralphd.daemon.ralph.live_run import CommitWatcher, LiveRun, ending_of, spec
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.services import Services, Timers
+from ralphd.dataclass import dataclass
 from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import local_zone
 from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory

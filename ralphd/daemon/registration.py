@@ -8,13 +8,14 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ralphd import wire
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.values import fit_name, run_environment
+from ralphd.dataclass import dataclass
 from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head

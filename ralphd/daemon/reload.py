@@ -10,13 +10,14 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND
 from ralphd.config.keys import is_daemons
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
 if TYPE_CHECKING:

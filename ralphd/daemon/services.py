@@ -6,7 +6,7 @@ import os
 import select
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +19,7 @@ from ralphd.core.supervision.events import Event, GraceOver, Woke
 from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.start_order import Applicant, StartHold, start_order
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.errors import CommandNotStartable, ConfigFaults
 from ralphd.git.repo import Repository
 from ralphd.notify.hub import Hub

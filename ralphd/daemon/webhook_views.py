@@ -6,7 +6,7 @@ The path of a URL serves as the password for Slack and ntfy.
 import os
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from ralphd.config.values import an_address, event_patterns, hook_name, storable
 from ralphd.core import delivery as outgoing
 from ralphd.core.delivery import Answer, DeliveryState, Destination, KeptDelivery, ReceiverReply
 from ralphd.core.time import rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import PrivateAddress, UsageError, WebhookRefused
 from ralphd.store.webhooks import Added, Gone
 

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from ralphd.core.supervision.model import RunId
 from ralphd.core.time import parse_rfc3339, rfc3339
 from ralphd.daemon import webhook_views
 from ralphd.daemon.webhook_views import Hook, View
+from ralphd.dataclass import dataclass
 from ralphd.errors import DaemonBusy, NewerState, NotFound, WebhookConflict, WebhookRefused
 from ralphd.store.files import Broken
 from ralphd.store.webhooks import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Webhooks, WebhooksFile

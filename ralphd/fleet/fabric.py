@@ -5,11 +5,12 @@ What cannot be reached raises HubUnreachable: the change may have been applied, 
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 JsonObject = Mapping[str, Any]
 REQUEST_S: Final = 5.0

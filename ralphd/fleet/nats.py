@@ -13,7 +13,6 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +25,7 @@ from nats.js.errors import BadRequestError, KeyNotFoundError, KeyWrongLastSequen
 from nats.js.kv import KeyValue
 
 from ralphd.core.text import one_line
+from ralphd.dataclass import dataclass
 from ralphd.diagnostics import LogLimit
 from ralphd.fleet.buckets import EVENTS, make_buckets, stream_of
 from ralphd.fleet.entries import (

@@ -8,12 +8,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.gate.verdict import Boundary, JudgedCommit, Position
+from ralphd.dataclass import dataclass
 from ralphd.git import repo
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.repo import FULL_SHA, Repository

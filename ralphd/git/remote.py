@@ -13,11 +13,11 @@ import tempfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
 from ralphd.core.text import truncate
+from ralphd.dataclass import dataclass
 from ralphd.git import repo
 from ralphd.git.diagnostics import half_done
 from ralphd.git.repo import Repository

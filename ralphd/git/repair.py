@@ -8,13 +8,13 @@ has changed since. Ignored files are never touched.
 import os
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.gate.verdict import LEFT
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.git import diagnostics
 from ralphd.git.diagnostics import unfinished
 from ralphd.git.facts import RUN_SETTING, position

@@ -14,10 +14,11 @@ import stat
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from ralphd.dataclass import dataclass
 
 FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 READ_BYTES: Final = 4 << 20

@@ -13,13 +13,13 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.gate import git_config_changes
 from ralphd.core.gate.git_config_changes import ChangedCommand
+from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import FULL_SHA

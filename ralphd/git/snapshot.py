@@ -10,10 +10,11 @@ import re
 import stat
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from ralphd.dataclass import dataclass
 from ralphd.git.repo import Repository
 from ralphd.git.runner import OWN_IDENTITY, GitRunner, NotDone
 

@@ -9,10 +9,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ralphd.dataclass import dataclass
 from ralphd.git.runner import GitRunner
 
 LINK: Final = "120000"

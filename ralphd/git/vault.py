@@ -15,13 +15,14 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
 from ralphd.git import repo
 from ralphd.git.repo import Repository

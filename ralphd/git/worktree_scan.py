@@ -13,13 +13,14 @@ import time
 from array import array
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TypeAlias
 
 from ralphd.core.stall_detector import Changes
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.git import repo
 from ralphd.git.repo import Repository, Signature
 

@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +18,7 @@ from ralphd.core.quota import clock as quota
 from ralphd.core.quota.clock import Asked, Force
 from ralphd.core.quota.model import SKIPPED, Hold, QuotaClock, QuotaLimit, QuotaWindow
 from ralphd.core.time import Moment, parse_rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.store.shared.quota import FAULTS, QuotaMember, quota_directory
 
 if TYPE_CHECKING:

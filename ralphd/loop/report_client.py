@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ralphd.core.gate.verdict import Verdict
 from ralphd.core.gate.verdict_views import heard_in
 from ralphd.core.supervision.model import Next
+from ralphd.dataclass import dataclass
 from ralphd.unix_http import UnixConnection
 
 logger = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ralphd.config.configuration import Configuration, fields_by_key, load
 from ralphd.config.values import fit_name
 from ralphd.core.loop.model import LoopPolicy
 from ralphd.core.loop.phases import PhasePolicy
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults
 from ralphd.loop.report_client import ReportClient, Reports
 from ralphd.store.files import make_private_directory

@@ -13,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +21,7 @@ from typing import TypeAlias
 from ralphd.core import alert, delivery
 from ralphd.core.delivery import Answer, BadSecret, Destination, StoredEvent, Unreached
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.notify.payloads import posted
 from ralphd.plain_files import Descriptor
 

@@ -7,13 +7,14 @@ header, and a text for people is short. People read times in this machine's zone
 import base64
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Format, StoredEvent
 from ralphd.core.text import one_line, truncate
 from ralphd.core.time import with_zone
+from ralphd.dataclass import dataclass
 from ralphd.wire import EVENTS
 
 MOST_MESSAGE_CHARS = 1500

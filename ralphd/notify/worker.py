@@ -6,7 +6,6 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
@@ -15,6 +14,7 @@ from ralphd import diagnostics
 from ralphd.core import delivery as outgoing
 from ralphd.core.delivery import Delivered, Delivery, Destination, Disable, GiveUp, Retry, Unreached, sequel
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.notify.client import WebhookClient
 
 logger = logging.getLogger(__name__)

@@ -32,9 +32,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from ralphd.dataclass import dataclass
 from ralphd.errors import CommandNotStartable
 from ralphd.process import shim, tree
 from ralphd.process.activity.probe import MOST_PROCESSES

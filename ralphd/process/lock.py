@@ -9,9 +9,9 @@ its lock in which a new daemon sees the directory free and starts a second run.
 import fcntl
 import os
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+from ralphd.dataclass import dataclass
 from ralphd.errors import DirectoryBusy, DirectoryUnusable
 from ralphd.process.shim import all_pids
 

@@ -10,11 +10,11 @@ import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import takewhile
 
 from ralphd.core.supervision.door import UNKNOWN_RUN, can_end_services
 from ralphd.core.supervision.model import RunId
+from ralphd.dataclass import dataclass
 from ralphd.process import shim
 from ralphd.process.tree import ancestors, start_ticks
 

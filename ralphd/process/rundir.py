@@ -12,12 +12,13 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import Descriptor, read_plain, sync_directory
 from ralphd.process.shim import FORMAT_VERSION, write_new
 

@@ -26,7 +26,6 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from ralphd import diagnostics
@@ -34,6 +33,7 @@ from ralphd.core.limits import UNLIMITED, RunLimits
 from ralphd.core.sandbox import NO_SANDBOX, SandboxChoice
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import CommandNotStartable
 from ralphd.process import rundir, shim, tree
 from ralphd.process.lock import DirectoryLock, holders

@@ -23,13 +23,13 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.process import shim
 from ralphd.process.machine import boot_s
 

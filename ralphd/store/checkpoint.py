@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from ralphd.core.loop.model import CHECKPOINT_VERSION, Checkpoint
 from ralphd.core.time import Moment, parse_rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import peek, sync_directory
 from ralphd.store import mirror
 from ralphd.store.codec import Codec, LoopFile, Unfit

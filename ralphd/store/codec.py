@@ -7,7 +7,7 @@ difference, because ``core``, where most of the dataclasses are, does not import
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import field, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ralphd import diagnostics
 from ralphd.core.time import parse_rfc3339, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import peek, sync_directory
 from ralphd.store import files, mirror
 from ralphd.store.files import Broken, as_json

@@ -10,13 +10,14 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from ralphd.core.delivery import Delivery, DeliveryState, Destination, KeptDelivery, StoredEvent, message_id
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.store import database
 from ralphd.store.database import Database, Statement, is_broken, is_of_the_file
 

@@ -7,7 +7,7 @@ people and programs; an agent may delete them, and they are written again.
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from ralphd.core.record import LastChange
 from ralphd.core.supervision import model
 from ralphd.core.supervision.model import Goal, RunId, Supervision
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import DirectoryUnusable
 from ralphd.plain_files import peek
 from ralphd.store import mirror as copies

@@ -6,13 +6,14 @@ It holds addresses, which may contain a token, but no secrets: a generated secre
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from ralphd.config.values import an_address, event_patterns, hook_name
 from ralphd.core.delivery import Destination
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.store.codec import Codec, load_file
 from ralphd.store.files import as_json, make_private_directory, write_whole
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from ralphctl.report.diff import Patch
 from ralphctl.report.history import moment
 from ralphctl.report.iteration import IterationFacts
 from ralphd.core.loop.inbox import Inbox
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import open_plain
 
 PART_BYTES: Final = 8000

@@ -7,13 +7,14 @@ distinguished from work. Times are seconds of a clock that nobody can set.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Final, TypeAlias, get_args
 
 from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 # The events of an agent while it runs: the small set that the streams of all CLIs come down to.
 

@@ -7,7 +7,7 @@ silent, or refines what they leave open: which 429, which refusal.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import tzinfo
 from enum import StrEnum
 from typing import Final
@@ -21,6 +21,7 @@ from ralphd.core.failures.resets import LONGEST_S, Reset, detect_rate_limit, rea
 from ralphd.core.quota.model import WINDOWS
 from ralphd.core.text import truncate
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 
 class OurDoing(StrEnum):

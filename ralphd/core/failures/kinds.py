@@ -5,9 +5,10 @@ the kind.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+from ralphd.dataclass import dataclass
 
 
 class FailureKind(StrEnum):

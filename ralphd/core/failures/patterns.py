@@ -6,13 +6,13 @@ an error's is read by its HTTP status first, then by the vendors' phrases.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Final
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.text import strip_controls
+from ralphd.dataclass import dataclass
 
 
 class AfterGoodExit(StrEnum):

@@ -7,13 +7,13 @@ time leaves out or repeats, the later moment is taken, since nothing may be star
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from enum import IntEnum, StrEnum
 from typing import Final
 from zoneinfo import ZoneInfo
 
 from ralphd.core.time import Moment, read_duration
+from ralphd.dataclass import dataclass
 
 _SHORT: Final = {
     **dict.fromkeys(("UTC", "GMT", "Z"), "UTC"),

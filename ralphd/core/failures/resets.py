@@ -7,7 +7,6 @@ vendor's habit, and the pace of the agent's own retries.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import tzinfo
 from math import isfinite
 from typing import Final
@@ -16,6 +15,7 @@ from ralphd.core.failures import reset_parsers as parsers
 from ralphd.core.failures.reset_parsers import Confidence, Rank, ResetHint, epoch, named_value, remaining
 from ralphd.core.text import ends_of, normalized, unescaped
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 _TAIL_CHARS: Final = 64 << 10
 _LINE_CHARS: Final = 16 << 10

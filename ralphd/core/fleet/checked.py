@@ -7,7 +7,7 @@ shapes are those of the model, without pydantic, which core does not import. Mom
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 from ralphd.core.fleet.model import GOALS, LIMIT_STATES, VERSION, WANTS, HostName, ItemId
 from ralphd.core.fleet.names import is_branch, is_host_name, is_item_id, repo_id
 from ralphd.core.text import one_line
+from ralphd.dataclass import dataclass
 
 T = TypeVar("T")
 

@@ -4,11 +4,11 @@ Each order has exactly one answer, in any order; an answer that is late is ``…
 seconds of this host.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ralphd.core.fleet.model import LEASE_S, OFFLINE_PUSH_S, TAKEOVER_WAIT_S, HostName, Lease
+from ralphd.dataclass import dataclass
 
 NOBODY: Final = HostName("")
 

@@ -4,11 +4,12 @@ NATS keeps these values and decides who should try; git decides who may write (d
 value has a version, so that a host takes only what it knows.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final, NewType
 
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 HostName = NewType("HostName", str)
 ItemId = NewType("ItemId", str)

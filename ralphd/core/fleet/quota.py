@@ -6,13 +6,14 @@ day, so a host whose clock differs from most others corrects it.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from ralphd.core.fleet.model import AccountLimit, HostName
 from ralphd.core.quota.clock import SET_BACK_S
 from ralphd.core.quota.model import LONGEST_LIMIT_S, PROBE_S, FleetTurn, QuotaClock, QuotaLimit
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 OPEN: Final = "open"
 LIMITED: Final = "limited"

@@ -4,7 +4,7 @@ Two witnesses, because a host that lost only NATS still works, and moves its ref
 monotonic clock, and count only while this host is connected without a break.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -20,6 +20,7 @@ from ralphd.core.fleet.lease_model import (
     TakeLease,
     Tick,
 )
+from ralphd.dataclass import dataclass
 
 JITTER: Final = 0.2
 

@@ -7,8 +7,9 @@ is restored at every level of the sandbox: one that fails refuses every later co
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from ralphd.dataclass import dataclass
 
 Settings: TypeAlias = Mapping[str, Sequence[str]]
 """The values of each key, as ``git config --list`` names it: section and name in lower case."""

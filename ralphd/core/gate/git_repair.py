@@ -5,12 +5,12 @@ Otherwise the branch returns to its last good tip, and the new commits are re-ap
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
 from ralphd.core.gate.verdict_views import ToUndo, undoable
+from ralphd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

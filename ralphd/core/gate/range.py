@@ -6,7 +6,7 @@ too. Commits that a run made are recognized by a mark (``git/facts``); all other
 never seen, every commit counts as the run's, and a range is dropped where HEAD moved while nothing ran.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
@@ -15,6 +15,7 @@ from ralphd.core.gate.verdict import Baseline, Owner, Position, Result, Verdict,
 from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 _MOST_UNDONE: Final = 50
 

@@ -5,7 +5,7 @@ The orders of a run and their results are data. ``gate/step`` decides, ``daemon/
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import takewhile
 from typing import Final, TypeAlias
@@ -13,6 +13,7 @@ from typing import Final, TypeAlias
 from ralphd.core.gate.weakened import UNCHECKED, TestCheck, TestCounts, Weakened
 from ralphd.core.supervision.model import ReportedTask, RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 _NO_RUN: Final = RunId("")
 LEFT: Final = "refs/ralph/left/"

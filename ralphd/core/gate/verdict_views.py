@@ -5,7 +5,7 @@ Entries of ``history.jsonl`` come in as they were read; any key may be missing.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -13,6 +13,7 @@ from ralphd.core.explanation import Explanation, Figure, in_seconds
 from ralphd.core.gate.verdict import LEFT, Verdict, VerdictKind
 from ralphd.core.supervision.model import ReportedTask
 from ralphd.core.text import first_names
+from ralphd.dataclass import dataclass
 
 # What a loop hears of its commits at a boundary: the verdict, cut down to what a prompt can carry (L9, R9).
 

@@ -9,12 +9,13 @@ import fnmatch
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from itertools import dropwhile
 from typing import Final, TypeAlias
 
 from ralphd.core.text import first_names
+from ralphd.dataclass import dataclass
 
 # How many tests ran, from the last lines that a test runner printed.
 #

@@ -5,7 +5,7 @@ be repeated, so a daemon that dies at any line lands a candidate once.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -13,6 +13,7 @@ from ralphd.core.gate.verdict import Result
 from ralphd.core.gate.weakened import UNCHECKED, TestCheck, TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 MOST_IN_A_BATCH: Final = 16
 MOST_OPEN: Final = 200

@@ -5,12 +5,13 @@ no file has two writers. An inbox is never changed in place: every function retu
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ralphd.core.plan import Task, TaskStatus
 from ralphd.core.text import one_line, strip_controls
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.errors import NotFound, UsageError, WrongState
 
 ADDED: Final = "+"

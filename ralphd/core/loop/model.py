@@ -7,15 +7,17 @@ orders come out. ``ralphd/loop`` saves the new state before it carries the order
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
-# These three at run time: the codec of the state files reads the annotations.
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.gate.verdict_views import RevertNotice
 from ralphd.core.limits import UserLimits
 from ralphd.core.time import Moment
+
+# These three at run time: the codec of the state files reads the annotations.
+from ralphd.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ralphd.core.failures.classify import Classification

@@ -6,7 +6,7 @@ that the next attempt at the task resumes there.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
@@ -15,6 +15,7 @@ from ralphd.core.loop.review import NOTHING, Review, ReviewFinding, counted, dis
 from ralphd.core.loop.tasks import TOO_LONG
 from ralphd.core.supervision.backoff import grown
 from ralphd.core.text import plain_lines
+from ralphd.dataclass import dataclass
 
 MOST_PHASE_3_RETRIES: Final = 2
 """A larger ``phase_3_retry_count`` has no effect."""

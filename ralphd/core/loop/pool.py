@@ -1,12 +1,13 @@
 """The pool of agents: who may be asked, who has a cooldown and until when, who returns (L2, L3)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 from ralphd.core.loop.model import Cooldown, LoopState
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 FIRST_PROBE_S = 15 * 60.0
 LONGEST_PROBE_S = 4 * 3600.0

@@ -7,11 +7,12 @@ of ``findings``, ``issues``, …, with the key names that linters use. Nothing h
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate, chain, count, islice
 from typing import Any, Final
 
 from ralphd.core.text import plain
+from ralphd.dataclass import dataclass
 
 MOST_FINDINGS: Final = 200
 MOST_TEXT_CHARS: Final = 2000

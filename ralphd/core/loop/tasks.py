@@ -6,7 +6,7 @@ in place: every function returns a new one.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ralphd.core.failures.kinds import FailureKind, meaning
@@ -15,6 +15,7 @@ from ralphd.core.loop.inbox import ADDED
 from ralphd.core.loop.model import Ledger, Previous, TaskRecord, TaskState
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.backoff import grown
+from ralphd.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ralphd.core.gate.verdict import Verdict

@@ -5,7 +5,7 @@ that it returns, all under one lock: that makes ``ask`` a compare-and-swap.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,6 +14,7 @@ from ralphd.core.quota import model
 from ralphd.core.quota.model import AccountRules, AccountUser, Hold, HoldKind, QuotaClock, QuotaWindow
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 SET_BACK_S = 1.0
 """A moment this far in the future was noted before the clock was set back."""

@@ -1,12 +1,12 @@
 """What the open tasks are likely to take, from what finished tasks of the same repository took (Q7)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import ceil, floor
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.quota.model import WINDOWS, QuotaClock, QuotaWindow
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 History: TypeAlias = Sequence[Mapping[str, Any]]
 Likely: TypeAlias = tuple[float, float]

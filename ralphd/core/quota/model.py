@@ -5,10 +5,11 @@ One clock serves every ralph of the host. Names of ralphs are ``NAME.TOKEN``: tw
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 PROBE_S = 60.0
 """A probe without an answer after this time leaves its place to the next ralph (Q3)."""

@@ -5,11 +5,11 @@ A run may read, and report for itself. Everything else is refused unless the use
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 UNKNOWN_RUN: Final = RunId("unknown")
 """The run of a process that cannot be examined: it counts as within a run."""

@@ -1,12 +1,12 @@
 """The facts that reach a Regent. ``at`` is the moment of the fact, not of its arrival."""
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ralphd.core.gate.verdict import Result, Verdict
 from ralphd.core.supervision.model import ExitFacts, Overdue, Reason, RunId
 from ralphd.core.supervision.reports import Reported
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,13 @@ A moment is a ``Moment``: seconds since the epoch, UTC, by the wall clock. A dur
 ends in ``_s``.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final, Literal, NewType, TypeAlias
 
 from ralphd.core.limits import NO_SLOT, UserLimits
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 RunId = NewType("RunId", str)
 

@@ -4,7 +4,7 @@ A report is acted upon once. The reply is kept by the report's id, and given aga
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -12,6 +12,7 @@ from ralphd.core.failures.kinds import hint, kind_of, meaning
 from ralphd.core.supervision import model
 from ralphd.core.supervision.model import Announce, Next, Policy, ReportedTask, RunReports, Step, Supervision
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 
 # The reports that a run can send (G1, H6, C3).
 

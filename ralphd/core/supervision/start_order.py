@@ -5,7 +5,7 @@ first that looks. What it needs of the world (running ralphs, free memory, clock
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 
 from ralphd.core.limits import UNLIMITED, RunLimits, is_scheduled, next_scheduled
@@ -14,6 +14,7 @@ from ralphd.core.quota.model import AccountRules, AccountUser, Hold, HoldKind, Q
 from ralphd.core.supervision.model import Goal, Reason
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

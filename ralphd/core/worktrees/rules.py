@@ -5,13 +5,14 @@ that holds work which is nowhere else.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal, TypeAlias
 
 from ralphd.core.limits import size_text
 from ralphd.core.plan import Plan, TaskStatus
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 
 PORTS: Final = 100
 PORTS_VARIABLE: Final = "RALPH_PORT_BASE"

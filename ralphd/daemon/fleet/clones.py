@@ -12,11 +12,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.fleet.names import repo_id
+from ralphd.dataclass import dataclass
 from ralphd.git import remote, repo
 from ralphd.git.fence.fence import dead_pushurl
 from ralphd.git.runner import GitRunner, NotDone, isolated

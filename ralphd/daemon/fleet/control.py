@@ -10,7 +10,6 @@ import json
 import logging
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -22,6 +21,7 @@ from ralphd.core.text import one_line
 from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.sharing.logs import portion_of
 from ralphd.daemon.ralph.callers import REQUESTED_BY
+from ralphd.dataclass import dataclass
 from ralphd.errors import HubSilent, NotFound, RalphdError, RoleMissing, UnknownRalph, UsageError, WrongState
 from ralphd.fleet.fabric import Bucket, HubUnreachable, JsonObject, NoSuchHost
 from ralphd.process.log.log import RalphLog

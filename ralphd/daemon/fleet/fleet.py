@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from secrets import token_bytes
@@ -20,6 +20,7 @@ from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.quota import FleetQuota
 from ralphd.daemon.fleet.sharing.events import EventSender, SharedEvents
 from ralphd.daemon.fleet.sharing.logs import RemoteLog
+from ralphd.dataclass import dataclass
 from ralphd.errors import UsageError
 from ralphd.fleet.fabric import HubUnreachable, JsonObject, NoSuchHost
 from ralphd.git import repo

@@ -8,7 +8,7 @@ cancelled holder leaves the lease and the ralph as they are, for the next daemon
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -28,6 +28,7 @@ from ralphd.core.fleet.lease_model import (
 from ralphd.core.fleet.model import HAS_HOLDER, HostName, Item, ItemState, Lease
 from ralphd.core.text import short_sha
 from ralphd.daemon.fleet.orders import Clocks, LeaseKeeper, Report, tick_s
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError, in_one_line
 from ralphd.fleet.fabric import Bucket, Fabric, HubUnreachable, JsonObject, WrongRevision
 from ralphd.git.fence.fence import Fence, SavedAside

@@ -10,7 +10,7 @@ import random
 import shutil
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -40,6 +40,7 @@ from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.quota import installed_accounts, logins
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.services import EventPublisher, Services
+from ralphd.dataclass import dataclass
 from ralphd.errors import WrongState
 from ralphd.fleet.fabric import Bucket, Entry, Fabric, HubUnreachable, WrongRevision
 

@@ -7,7 +7,7 @@ silent, because it may have been applied.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +34,7 @@ from ralphd.core.fleet.lease_model import (
 from ralphd.core.fleet.model import HostName, Item, Lease
 from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.core.text import short_sha
+from ralphd.dataclass import dataclass
 from ralphd.fleet.fabric import Bucket, Fabric, HubUnreachable, WrongRevision
 from ralphd.git.fence.fence import (
     BranchMoved,

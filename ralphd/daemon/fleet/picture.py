@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -13,6 +13,7 @@ from ralphd.core.fleet.names import account_key, repo_id
 from ralphd.core.fleet.quota import TOLERATED_S
 from ralphd.core.text import first_names
 from ralphd.core.time import Moment, in_minutes, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import NotFound
 from ralphd.fleet.fabric import Bucket, Entry
 

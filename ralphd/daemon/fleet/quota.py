@@ -11,7 +11,7 @@ import secrets
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Final
 
 from ralphd.agents.description import DESCRIBED, description_of
@@ -24,6 +24,7 @@ from ralphd.core.fleet.model import AccountLimit, Login
 from ralphd.core.fleet.names import account_key
 from ralphd.core.quota.clock import named
 from ralphd.core.quota.model import QuotaClock
+from ralphd.dataclass import dataclass
 from ralphd.fleet.fabric import Bucket, HubUnreachable, WrongRevision
 from ralphd.store.shared.quota import FAULTS, QuotaMember, quota_directory
 

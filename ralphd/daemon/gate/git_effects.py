@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from ralphd.core.supervision.model import RunId
 from ralphd.core.supervision.reports import IterationFinished
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.git import facts, remote, repo
 from ralphd.git.diagnostics import in_the_way
 from ralphd.git.repair import RepairMode, repair

@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -18,6 +18,7 @@ from ralphd.core.gate.weakened import COUNTED_LINES, TestCounts, counts_of
 from ralphd.core.sandbox import SandboxChoice
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.errors import CommandNotStartable, RalphdError
 from ralphd.process.log.log import RalphLog
 from ralphd.process.rundir import ExitRecord, RunDirectory, next_run_directory

@@ -1,7 +1,7 @@
 """``ralphctl undo``: put back what the gate has reverted."""
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
@@ -12,6 +12,7 @@ from ralphd.core.gate.verdict import Baseline, CarriedOut, JudgedCommit, Positio
 from ralphd.core.gate.verdict_views import ToUndo, to_undo
 from ralphd.core.supervision.events import CommitsRestored
 from ralphd.core.supervision.model import HAS_A_RUN, RunId, Starting, Supervision
+from ralphd.dataclass import dataclass
 from ralphd.errors import NotUndone, WrongState
 from ralphd.git.rewrite.move_branch import Done
 from ralphd.git.rewrite.reapply import take_back, undone_ref

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from ralphd.core.loop import inbox
 from ralphd.core.supervision.model import SETTLED, Done
 from ralphd.core.worktrees.rules import PORTS_VARIABLE, QUEUE_PORT, port_bases
 from ralphd.daemon.landing.worker import QueueWorker
+from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults, NotLandable, RalphdError
 from ralphd.git.landing import merge
 from ralphd.git.landing.follow import planned

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.agents.known import is_no_login, login_command
@@ -15,6 +15,7 @@ from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import Announce, Escalate, Policy, Step, Supervision
 from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.ralph.journal import event_key
+from ralphd.dataclass import dataclass
 from ralphd.process.log.log import append_regent_line
 from ralphd.store.state import Definition, Facts, RalphFiles
 

@@ -7,7 +7,7 @@ between answers the same facts again; history and events know them by their keys
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics
@@ -25,6 +25,7 @@ from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.daemon.ralph.journal import Journal
 from ralphd.daemon.ralph.run_source import RunSource
 from ralphd.daemon.services import Services
+from ralphd.dataclass import dataclass
 from ralphd.git.diagnostics import uncommitted_digests
 from ralphd.git.repo import ReflogMark, head
 from ralphd.process.rundir import RunRecord

@@ -3,7 +3,7 @@
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from ralphd.config.values import fit_name
 from ralphd.core.worktrees import rules
 from ralphd.core.worktrees.rules import Worktree, WorktreeFacts, Worktrees
 from ralphd.daemon.registration import Registration, free_name
+from ralphd.dataclass import dataclass
 from ralphd.errors import BadName, NameTaken, UsageError, WrongState
 from ralphd.git.runner import NotDone
 from ralphd.git.worktrees import worktree as worktrees

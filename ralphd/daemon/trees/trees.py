@@ -9,7 +9,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +21,7 @@ from ralphd.core.worktrees.rules import PORTS, PORTS_VARIABLE, Worktree, Worktre
 from ralphd.daemon.gate.test_runs import SetupRuns
 from ralphd.daemon.registration import Registration
 from ralphd.daemon.trees.plan import WorktreeOrder, WorktreePlanner, facts_of
+from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
 from ralphd.errors import CommandNotStartable, NotFound, RalphdError, UsageError, WrongState
 from ralphd.git.runner import NotDone, error_text

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +16,7 @@ from ralphd.core.fleet.model import WANTS, HostName
 from ralphd.core.fleet.names import is_host_name
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError, UnusableState, UsageError
 from ralphd.fleet.fabric import Bucket
 from ralphd.fleet.hub import keys

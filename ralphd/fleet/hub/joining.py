@@ -11,7 +11,7 @@ import json
 import re
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,6 +20,7 @@ from ralphd.core.fleet.model import HostName
 from ralphd.core.fleet.names import is_host_name
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import NameTaken, NotFound, RalphdError, UsageError
 from ralphd.fleet.fabric import HubUnreachable
 from ralphd.fleet.hub import files as hub

@@ -15,12 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 from ralphd.fleet.fabric import Bucket, HubUnreachable
 from ralphd.fleet.hub import files as hub

@@ -9,12 +9,13 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from ralphd.core.fleet.model import HostName, Lease, LeaseForm
 from ralphd.core.text import short_sha
+from ralphd.dataclass import dataclass
 from ralphd.git import remote
 from ralphd.git.fence.lease_ref import (
     Aside,

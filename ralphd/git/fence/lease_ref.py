@@ -5,12 +5,12 @@ None, which is never a lease of ours.
 """
 
 import json
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from ralphd.core.fleet.checked import read_value, write_value
 from ralphd.core.fleet.model import Lease, LeaseForm
+from ralphd.dataclass import dataclass
 from ralphd.git.runner import OWN_IDENTITY, GitRunner
 
 MOST_LEASE_BYTES: Final = 16 << 10

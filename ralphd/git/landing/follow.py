@@ -4,7 +4,7 @@ The merge is made of objects, like those of the landing queue, and the branch mo
 ``move_branch``: a daemon that dies at any line leaves the old state or the new one.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ralphd.core.landing.model import LandingQueue, Standing
@@ -12,6 +12,7 @@ from ralphd.core.loop.inbox import Inbox, with_task
 from ralphd.core.text import short_sha, truncate
 from ralphd.core.time import Moment
 from ralphd.core.worktrees.rules import Worktree
+from ralphd.dataclass import dataclass
 from ralphd.git.landing.merge import Conflict, is_ancestor, merge_into
 from ralphd.git.landing.target import TargetBranch, recorded
 from ralphd.git.rewrite.move_branch import HEADS, Move, branch_and_head, move, recover, refuse_trouble

@@ -6,7 +6,6 @@
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -15,6 +14,7 @@ from ralphd.core.landing.model import Merged, MergeDone
 from ralphd.core.landing.task_lists import is_task_list, merged_list, with_ticks
 from ralphd.core.plan import HEADED_LISTS, LISTS
 from ralphd.core.text import short_sha
+from ralphd.dataclass import dataclass
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.reapply import copy_commit
 from ralphd.git.rewrite.revert import MOST, commit_sides, make_reverts

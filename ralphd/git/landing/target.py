@@ -8,7 +8,6 @@ cannot take the change, ``ralph/landed`` moves instead and the branch follows la
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -26,6 +25,7 @@ from ralphd.core.landing.model import (
     TargetTaken,
 )
 from ralphd.core.text import short_sha
+from ralphd.dataclass import dataclass
 from ralphd.git import remote
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import uncommitted

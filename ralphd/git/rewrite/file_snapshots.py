@@ -24,11 +24,12 @@ import os
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from enum import StrEnum
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from ralphd.dataclass import dataclass
 from ralphd.git.runner import GitRunner, NotDone, readable
 from ralphd.git.tree_diff import LINK, Sides, TreeEntry, blob_id, has_folders, mode_of
 

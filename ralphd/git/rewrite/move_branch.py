@@ -25,7 +25,7 @@ checked first, and a move that fails or is cut off is rolled back.
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -33,6 +33,7 @@ from typing import Final, TypeAlias
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.core.text import short_sha
+from ralphd.dataclass import dataclass
 from ralphd.git import tree_diff
 from ralphd.git.diagnostics import trouble_of, unmerged
 from ralphd.git.facts import Uncommitted, uncommitted

@@ -16,13 +16,13 @@
 # was good accepts it. So its version is that of the ralph's start, at each boundary where it differs.
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut, Moved, Ran, Refused, Result, Shown
 from ralphd.core.gate.weakened import hiding_runner, is_protected, script_files
+from ralphd.dataclass import dataclass
 from ralphd.git import tree_diff
 from ralphd.git.rewrite import file_snapshots, stash
 from ralphd.git.rewrite.file_snapshots import PathKind, SavedFile, SavedState

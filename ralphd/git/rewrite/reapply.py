@@ -14,7 +14,7 @@
 # ``refs/ralph/left/LABEL/…``. Uncommitted work stays, and is a reason to refuse where it overlaps.
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +23,7 @@ from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, 
 from ralphd.core.gate.verdict import LEFT, Position
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
 from ralphd.git.rewrite import move_branch

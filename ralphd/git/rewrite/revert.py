@@ -21,13 +21,13 @@ branch, index and files are unchanged.
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change
 from ralphd.core.text import short_sha
+from ralphd.dataclass import dataclass
 from ralphd.git.facts import LOG, first_parents, log_entries
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.move_branch import Done, Move, branch_and_head, carry_out, move

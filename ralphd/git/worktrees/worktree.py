@@ -10,12 +10,13 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from ralphd import wire
 from ralphd.core.worktrees.rules import Worktree, WorktreeFacts
+from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
 from ralphd.errors import RalphdError, UsageError, WrongState
 from ralphd.git.diagnostics import unfinished

@@ -9,7 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from ralphd.core.failures.classify import Evidence, OurDoing
 from ralphd.core.stall_detector import SilenceLimits, StallFinding
 from ralphd.core.stall_report import agent_named
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.errors import in_one_line
 from ralphd.git.repo import Repository
 from ralphd.git.worktree_scan import WorkTree

@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -16,6 +16,7 @@ from ralphd.core.failures.classify import Classification, OurDoing, Rules, class
 from ralphd.core.loop.model import Iteration, PauseReason
 from ralphd.core.loop.prompt import prompt
 from ralphd.core.loop.review import Review, read_review
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError, in_one_line
 from ralphd.git.diagnostics import present_trouble
 from ralphd.loop.attempt.agent_run import AgentResult, AgentRun, AgentRunSpec

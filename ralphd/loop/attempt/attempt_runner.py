@@ -8,7 +8,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ralphd.core.failures.agent_events import Figures
@@ -20,6 +20,7 @@ from ralphd.core.loop.model import AttemptOver, Iteration, Previous, ReportAttem
 from ralphd.core.loop.phases import Phase, Phases, PhaseStep
 from ralphd.core.loop.prompt import previous_attempt, previous_of
 from ralphd.core.plan import Plan, is_promised
+from ralphd.dataclass import dataclass
 from ralphd.git import facts
 from ralphd.git.diagnostics import has_locks, in_the_way
 from ralphd.git.repair import RepairMode, put_away, repair, uncommitted_paths

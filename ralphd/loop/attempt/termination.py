@@ -8,11 +8,11 @@ import asyncio
 import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ralphd.core.explanation import Explanation, in_seconds
 from ralphd.core.failures.classify import OurDoing
+from ralphd.dataclass import dataclass
 
 if TYPE_CHECKING:
     from ralphd.loop.attempt.output import Pump

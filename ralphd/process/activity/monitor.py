@@ -8,13 +8,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ralphd.core import stall_detector
 from ralphd.core.explanation import Explanation, Seen, Sighting
 from ralphd.core.stall_report import RALPH, Named, explain_silence, explain_watch, silence_text
 from ralphd.core.supervision.model import RunReports
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.process.activity.probe import Observer
 from ralphd.process.machine import Clock
 

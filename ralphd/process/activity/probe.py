@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from ralphd.core.explanation import Seen
 from ralphd.core.stall_detector import Changes, Window
+from ralphd.dataclass import dataclass
 from ralphd.process import shim, tree
 from ralphd.process.activity.proc_stats import TICKS_PER_S, Identity, ProcStats, proc_stats_of, reaped_faults
 from ralphd.process.machine import boot_s

@@ -7,9 +7,9 @@ psutil only when somebody asks for ``?resources=1``.
 import os
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
+from ralphd.dataclass import dataclass
 from ralphd.process.shim import process_stat, read_bytes
 
 THREADS = 4096

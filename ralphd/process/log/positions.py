@@ -7,12 +7,12 @@ gigabytes must not hold the event loop.
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import open_plain, status_of
 from ralphd.process.log import records
 from ralphd.process.log.records import Chunk, Cursor, LogQuery, Sieve, parse

@@ -5,11 +5,11 @@ runtimes (CRI), so existing log shippers read it. ``P`` instead of ``F`` marks a
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import UsageError
 
 BLOCK_BYTES: Final = 65536

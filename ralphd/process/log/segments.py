@@ -17,11 +17,11 @@
 import os
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.core.supervision.model import RunId
+from ralphd.dataclass import dataclass
 from ralphd.plain_files import open_plain, peek, status_of
 from ralphd.process.log import records
 from ralphd.process.log.records import Chunk, Cursor, run_number

@@ -24,8 +24,9 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from ralphd.dataclass import dataclass
 
 PROBE_S = 2.0
 WORDS = "RALPH_BOX"

@@ -7,7 +7,7 @@ whatever the hub or this daemon did meanwhile. Within two hours the hub recogniz
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final
@@ -15,6 +15,7 @@ from typing import Any, Final
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.text import one_line
 from ralphd.core.time import parse_rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 from ralphd.fleet.entries import as_bytes
 from ralphd.fleet.fabric import EventEntry, Fabric, HubUnreachable

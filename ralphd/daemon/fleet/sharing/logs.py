@@ -8,12 +8,13 @@ import asyncio
 import base64
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from ralphd.core.fleet.checked import Rejected, read_value, write_value
 from ralphd.core.text import one_line
 from ralphd.core.time import parse_rfc3339
+from ralphd.dataclass import dataclass
 from ralphd.errors import HubSilent, RalphdError, UsageError
 from ralphd.fleet.fabric import JsonObject
 from ralphd.process.log.log import RalphLog
