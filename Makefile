@@ -94,7 +94,7 @@ test-systemd: $(STAMP)
 test-agents: $(STAMP)
 	@$(BIN)/python -m tests.agents.installed
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
-	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py
+	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py tests/agents/real_mcp.py
 
 # Each way to install, in an empty home, with pipx and uv from PyPI; not part of `check`.
 test-install: $(STAMP)

@@ -21,6 +21,7 @@ from ralphctl.commands.report import last_evening
 from ralphctl.commands.start import start_known
 from ralphctl.format import log_text
 from ralphctl.mcp import replies
+from ralphctl.offline.state import is_within_run
 from ralphd import wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown, UsageError
 
@@ -72,7 +73,7 @@ def mcp(allow: list[str]) -> None:
     Read-only without --allow. For the configuration of an MCP client; needs the Python package mcp.
 
     \b
-      claude mcp add ralphd -- ralphctl mcp
+      claude mcp add --scope user ralphd -- ralphctl mcp
       codex mcp add ralphd -- ralphctl mcp --allow act
     """
     try:
@@ -83,8 +84,9 @@ def mcp(allow: list[str]) -> None:
         mend = f"{shlex.quote(sys.executable)} -m pip install 'mcp>=2.3,<3'"
         raise McpMissing("ralphctl mcp needs another package", why=str(missing), mend=mend) from missing
     os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
-    # Within a run the daemon refuses these, so they are not shown as what is allowed now.
-    tools = _Tools(_client(socket_given()), [] if os.environ.get("RALPH_RUN_ID") else allow)
+    # Within a run the daemon refuses these, so they are not shown as what is allowed now. Some agents start
+    # their servers without the variables of the run.
+    tools = _Tools(_client(socket_given()), [] if is_within_run() else allow)
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
