@@ -183,6 +183,11 @@ def test_the_page_is_accessible(held: Path) -> None:
         assert levels[0] == 1
         assert all(after <= before + 1 for before, after in pairwise(levels))
         assert all(each.get("scope") in ("col", "row") for each in parsed.all("th"))
+        assert parsed.all("table") and tags.count("thead") == tags.count("table")
+        assert re.search("<thead><tr>(?!<th scope=.col.>)", page) is None
+        ids = [each["id"] for _, each in parsed.tags if "id" in each]
+        assert len(ids) == len({*ids}) == (0 if names else 2)
+        assert re.search("<title>[^<]+: [^<]+</title>", page)
         pictures = parsed.all("svg")
         assert len(pictures) > len(names)
         assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
