@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import shlex
-import sys
 import time
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
@@ -14,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import click
 from pydantic import Field
 
-from ralphctl.cli.click_ext import CommonCommand, socket_given
+from ralphctl.cli.click_ext import CommonCommand, ExtraMissing, socket_given
 from ralphctl.client import discovery
 from ralphctl.client.client import EVENTS, FLEET_EVENTS, Client
 from ralphctl.commands.report import last_evening
@@ -53,10 +51,6 @@ Target: TypeAlias = Annotated[str, Field(description="NAME, or the absolute path
 Kind: TypeAlias = Annotated[str, Field(description="Types, such as ralph.* or iteration.finished")]
 
 
-class McpMissing(RalphdError, slug="no-mcp", exit_code=69):
-    """The Python package mcp is not installed, or is too old."""
-
-
 def _allowed(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
     words = [word for word in value.split(",") if word]
     if unknown := [word for word in words if word not in _CHANGES]:
@@ -81,8 +75,7 @@ def mcp(allow: list[str]) -> None:
 
         from ralphctl.mcp import server
     except ImportError as missing:
-        mend = f"{shlex.quote(sys.executable)} -m pip install 'mcp>=2.3,<3'"
-        raise McpMissing("ralphctl mcp needs another package", why=str(missing), mend=mend) from missing
+        raise ExtraMissing("ralphctl mcp needs a package", "mcp", "mcp>=2.3,<3", missing) from missing
     os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
     # Within a run the daemon refuses these, so they are not shown as what is allowed now. Some agents start
     # their servers without the variables of the run.
