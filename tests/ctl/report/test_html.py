@@ -297,7 +297,7 @@ def test_a_night_of_200_iterations_is_small_and_quick(held: Path) -> None:
     assert page.count("<summary>iteration") == 200
     assert len(bare.encode()) <= 400_000
     assert 400_000 < len(page.encode()) <= 4_000_000
-    assert took < 5.0, "a bound against mistakes of order; docs/report.md has the figure"
+    assert took < 5.0, "a bound against mistakes of order; make bench has the figure"
 
 
 def test_an_empty_night_is_a_page_too(held: Path) -> None:
