@@ -8,8 +8,10 @@ MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 AUDIT_VENV ?= .venv-audit
 QUIET = --quiet --disable-pip-version-check
 
-# `make install`: an environment of its own, so that no project sees ralphd's Python packages. FLEET=1 adds what
-# a fleet needs, nats-server included.
+# `make install`: an environment of its own, so that no project sees ralphd's Python packages. EXTRAS="tui mcp", of
+# those in KNOWN_EXTRAS, adds the packages of all of them; FLEET=1 is EXTRAS=fleet-hub.
+KNOWN_EXTRAS = fleet fleet-hub mcp tui
+CHOSEN_EXTRAS = $(EXTRAS) $(if $(FLEET),fleet-hub)
 DATA = $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
 CONFIG = $(or $(XDG_CONFIG_HOME),$(HOME)/.config)
 OWN = $(DATA)/ralphd/venv
@@ -31,9 +33,10 @@ $(STAMP): pyproject.toml tests/constraints.txt
 
 install:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ralphd needs Python 3.11 or later; try make install PYTHON=python3.12")'
+	@$(if $(filter-out $(KNOWN_EXTRAS),$(CHOSEN_EXTRAS)),echo 'EXTRAS="$(EXTRAS)": the extras are $(KNOWN_EXTRAS)' >&2; exit 2)
 	@echo "installing into $(OWN)"
 	@test -x "$(OWN)/bin/python" || $(PYTHON) -m venv "$(OWN)"
-	@"$(OWN)/bin/python" -m pip install $(QUIET) --require-hashes -r $(if $(FLEET),constraints-fleet.txt,constraints.txt)
+	@"$(OWN)/bin/python" -m pip install $(QUIET) --require-hashes -r $(if $(strip $(CHOSEN_EXTRAS)),constraints-all.txt,constraints.txt)
 	@"$(OWN)/bin/python" -m pip install $(QUIET) --no-deps .
 	@mkdir -p "$(LINKS)" "$(DATA)/bash-completion/completions" "$(DATA)/zsh/site-functions" "$(CONFIG)/fish/completions"
 	@for name in $(COMMANDS); do link="$(LINKS)/$$name"; there=$$(readlink "$$link"); \
@@ -94,7 +97,7 @@ test-systemd: $(STAMP)
 test-agents: $(STAMP)
 	@$(BIN)/python -m tests.agents.installed
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
-	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py
+	  $(BIN)/python -m pytest -n 3 -rs --basetemp="$$scratch/t" tests/agents/real_agents.py tests/agents/real_described.py tests/agents/real_loops.py tests/agents/real_mcp.py
 
 # Each way to install, in an empty home, with pipx and uv from PyPI; not part of `check`.
 test-install: $(STAMP)
@@ -149,7 +152,7 @@ $(MUTANTS_STAMP): pyproject.toml tests/mutants/constraints.txt
 # Pins every package, by version and hash, for each environment; after a change of a dependency.
 # UPGRADE=--upgrade also takes the newest versions.
 constraints: $(AUDIT_VENV)/.ready
-	@for each in "constraints.txt" "constraints-fleet.txt --extra fleet-hub" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants"; do \
+	@for each in "constraints.txt" "constraints-all.txt $(addprefix --extra ,$(KNOWN_EXTRAS))" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants"; do \
 	  $(AUDIT_VENV)/bin/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate --allow-unsafe \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE) --output-file $$each pyproject.toml || exit; done
 

@@ -4,6 +4,7 @@ import ast
 import json
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
@@ -36,6 +37,8 @@ SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([^`]+)`")
 FILE = re.compile(r"[\w.-]*\w\.(json|jsonl|md|log|db|err|sock)")
+FOR_DEVELOPERS = ("dev", "mutants")
+CONSTRAINTS = ("constraints-all.txt", "constraints.txt")
 
 Json = Mapping[str, Any]
 
@@ -339,3 +342,22 @@ def test_the_socket_is_looked_for_in_the_order_that_is_told() -> None:
     assert len(looked) == len(told)
     for place, words in zip(looked, told, strict=True):
         assert place.strip("/").removesuffix("/ralphd.sock") in words
+
+
+# --- the packages of the extras -------------------------------------------------------------------------
+
+
+def test_make_install_knows_each_extra_and_pins_its_packages() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = {
+        name: each for name, each in project["optional-dependencies"].items() if name not in FOR_DEVELOPERS
+    }
+    known = re.search(r"^KNOWN_EXTRAS = (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert known and sorted(known[1].split()) == sorted(extras)
+    pinned, plain = (
+        re.findall(r"^(\S+?)==", (ROOT / name).read_text(), re.MULTILINE) for name in CONSTRAINTS
+    )
+    wanted = {re.split(r"[\[<>=]", package)[0] for each in extras.values() for package in each}
+    assert wanted - {*pinned} == set(), "make constraints"
+    assert {*plain} - {*pinned} == set(), "make constraints"
+    assert (ROOT / CONSTRAINTS[0]).read_text().count("--hash=") >= len(pinned)

@@ -7,6 +7,7 @@ import math
 import os
 import pkgutil
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,24 @@ from click.shell_completion import CompletionItem
 from ralphctl.cli import completers
 from ralphctl.cli.overview import OPTIONS, commands_of, sections
 from ralphctl.client import discovery
-from ralphd.errors import BadName, UsageError, WithinRun
+from ralphd.errors import BadName, RalphdError, UsageError, WithinRun
 
 if TYPE_CHECKING:
     from ralphctl.client.client import Client, Reply
 
 _JSON = "ralphctl.json"
+
+
+class ExtraMissing(RalphdError, slug="extra-missing", exit_code=69):
+    """The Python packages of an extra of ralphd are not installed, or are too old."""
+
+    def __init__(self, what: str, extra: str, package: str, missing: ImportError, *more: str) -> None:
+        """``more``: other commands that help."""
+        import shlex
+
+        by_pip = f"{shlex.quote(sys.executable)} -m pip install '{package}'"
+        mend = "\n".join([f"make install EXTRAS={extra}", by_pip, *more])
+        super().__init__(what, why=str(missing), mend=mend)
 
 
 def _remember(context: click.Context, parameter: click.Parameter, value: Any) -> None:

@@ -2,8 +2,6 @@
 
 import itertools
 import os
-import shlex
-import sys
 import time
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
@@ -14,13 +12,14 @@ from typing import Annotated, Any, Literal, TypeAlias
 import click
 from pydantic import Field
 
-from ralphctl.cli.click_ext import CommonCommand, socket_given
+from ralphctl.cli.click_ext import CommonCommand, ExtraMissing, socket_given
 from ralphctl.client import discovery
 from ralphctl.client.client import EVENTS, FLEET_EVENTS, Client
 from ralphctl.commands.report import last_evening
 from ralphctl.commands.start import start_known
 from ralphctl.format import log_text
 from ralphctl.mcp import replies
+from ralphctl.offline.state import is_within_run
 from ralphd import wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, ShuttingDown, UsageError
 
@@ -52,10 +51,6 @@ Target: TypeAlias = Annotated[str, Field(description="NAME, or the absolute path
 Kind: TypeAlias = Annotated[str, Field(description="Types, such as ralph.* or iteration.finished")]
 
 
-class McpMissing(RalphdError, slug="no-mcp", exit_code=69):
-    """The Python package mcp is not installed, or is too old."""
-
-
 def _allowed(context: click.Context, parameter: click.Parameter, value: str) -> list[str]:
     words = [word for word in value.split(",") if word]
     if unknown := [word for word in words if word not in _CHANGES]:
@@ -72,7 +67,7 @@ def mcp(allow: list[str]) -> None:
     Read-only without --allow. For the configuration of an MCP client; needs the Python package mcp.
 
     \b
-      claude mcp add ralphd -- ralphctl mcp
+      claude mcp add --scope user ralphd -- ralphctl mcp
       codex mcp add ralphd -- ralphctl mcp --allow act
     """
     try:
@@ -80,11 +75,11 @@ def mcp(allow: list[str]) -> None:
 
         from ralphctl.mcp import server
     except ImportError as missing:
-        mend = f"{shlex.quote(sys.executable)} -m pip install 'mcp>=2.3,<3'"
-        raise McpMissing("ralphctl mcp needs another package", why=str(missing), mend=mend) from missing
+        raise ExtraMissing("ralphctl mcp needs a package", "mcp", "mcp>=2.3,<3", missing) from missing
     os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
-    # Within a run the daemon refuses these, so they are not shown as what is allowed now.
-    tools = _Tools(_client(socket_given()), [] if os.environ.get("RALPH_RUN_ID") else allow)
+    # Within a run the daemon refuses these, so they are not shown as what is allowed now. Some agents start
+    # their servers without the variables of the run.
+    tools = _Tools(_client(socket_given()), [] if is_within_run() else allow)
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)

@@ -6,17 +6,18 @@ import time
 
 import click
 
-from ralphctl.cli.click_ext import CommonCommand, end_if_json, socket_given, the_client, wants_json
+from ralphctl.cli.click_ext import (
+    CommonCommand,
+    ExtraMissing,
+    end_if_json,
+    socket_given,
+    the_client,
+    wants_json,
+)
 from ralphctl.commands.report import last_evening
 from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour
 from ralphd import wire
-from ralphd.errors import RalphdError, UsageError
-
-_TEXTUAL = "textual>=8,<9"
-
-
-class NoTextual(RalphdError, slug="no-textual", exit_code=69):
-    """``top`` needs a package that is not installed."""
+from ralphd.errors import UsageError
 
 
 @click.command(cls=CommonCommand)
@@ -63,12 +64,12 @@ def top(*, once: bool) -> int | None:
 
 
 def _check() -> None:
-    """Raise NoTextual, and UsageError where no picture can be drawn."""
+    """Raise ExtraMissing, and UsageError where no picture can be drawn."""
     try:
         import textual  # noqa: F401
     except ImportError as missing:
-        why, mend = f"Python has no module {missing.name}", f"{sys.executable} -m pip install '{_TEXTUAL}'"
-        raise NoTextual("top needs a package", why=why, mend=f"{mend}\nralphctl top --once") from None
+        once = "ralphctl top --once"
+        raise ExtraMissing("ralphctl top needs a package", "tui", "textual>=8,<9", missing, once) from missing
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         what = "this terminal cannot move its cursor (TERM=dumb)" if is_terminal else "top needs a terminal"

@@ -43,7 +43,8 @@ def prepare_streams() -> None:
 
 def clean(value: object) -> str:
     """Return a value as text on one line, every control character made visible."""
-    return str(value).translate(_VISIBLE)
+    text = str(value)
+    return text if text.isprintable() else text.translate(_VISIBLE)  # most is, and the test takes no time
 
 
 def has_colour(stream: TextIO) -> bool:

@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from ralphd.core.landing.model import LandingQueue
 
 
+def is_within_run() -> bool:
+    """Return whether this process belongs to a run, by its environment or by what the kernel knows (A3)."""
+    if os.environ.get("RALPH_RUN_ID"):
+        return True
+    from ralphd.process import peer_run, tree
+
+    pid = os.getpid()
+    return peer_run.run_of(pid, os.geteuid(), tree.start_ticks(pid), lambda _: True) is not None
+
+
 def is_flocked(inode: int) -> bool:
     """Return whether any process holds a flock on the file with this inode."""
     # Trying the lock would refuse it, for a moment, to the Regent that wants it. Reading does not.

@@ -19,7 +19,7 @@ from ralphd.dataclass import dataclass
 from ralphd.errors import NotFound, RalphdError, WithinRun
 from ralphd.git import restore, runner
 from ralphd.git.vault import Taken, Vault, size_of
-from ralphd.process import lock, peer_run, tree
+from ralphd.process import lock
 
 LABEL = "vault-restore"
 
@@ -37,8 +37,7 @@ class Restoration:
 
 def refuse_within_run() -> None:
     """Raise WithinRun for a process of a run, by what the kernel knows of it (A3)."""
-    pid, uid = os.getpid(), os.geteuid()
-    if os.environ.get("RALPH_RUN_ID") or peer_run.run_of(pid, uid, tree.start_ticks(pid), lambda _: True):
+    if state.is_within_run():
         raise WithinRun
 
 

@@ -72,6 +72,7 @@ ROWS = (
     Row("machines", rows_machines.machines, 120.0),
     Row("crowd", rows_machines.crowd, 150.0),
     Row("report", rows_report.reports, 60.0),
+    Row("html", rows_report.html, 60.0),
     Row("help", rows_help.help_page, 30.0),
 )
 FULL = (Row("fleet500", rows_fleet.large_fleet, 300.0),)

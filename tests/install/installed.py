@@ -151,6 +151,21 @@ def test_make_uninstall_leaves_nothing_of_make_install(home: Home) -> None:
     }
 
 
+def test_make_installs_the_packages_of_extras_by_hash(home: Home) -> None:
+    make = ("make", "-C", str(ROOT), "install", f"PYTHON={PYTHON}")
+    assert "the extras are " in home(*make, "EXTRAS=tui mpc", fails=True)
+    assert not (home.bin / "ralphctl").exists()
+    home(*make)
+    assert "make install EXTRAS=mcp" in home("ralphctl", "mcp", fails=True)
+
+    home(*make, "EXTRAS=tui mcp")
+
+    python = str((home.bin / "ralphd").resolve().with_name("python"))
+    home(python, "-c", "import mcp, textual, nats, cryptography")
+    home(python, "-m", "pip", "check")
+    home("sh", "-c", "ralphctl mcp < /dev/null")
+
+
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed here")
 def test_the_bubblewrap_recipe_hides_the_home_and_keeps_the_project(home: Home) -> None:
     install(home, "make")

@@ -15,8 +15,11 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.shared.exceptions import MCPError
 
-from tests.helpers import is_alive, wait_for
+from ralphctl.mcp.server import MOST_CALLS
+from tests.helpers import eventually, is_alive, wait_for
+from tests.whole.guarded import Guarded
 from tests.whole.harness import Daemon
+from tests.whole.test_landing import Yard
 from tests.whole.witnesses import Witness
 
 LIMIT_S = 60.0
@@ -40,7 +43,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 import os
 async def main():
-    server = StdioServerParameters(command=sys.executable, args=sys.argv[1:], env=dict(os.environ))
+    given = {name: text for name, text in os.environ.items() if name[:6] != "RALPH_"}  # as codex does
+    server = StdioServerParameters(command=sys.executable, args=sys.argv[1:], env=given)
     async with Client(stdio_client(server)) as client:
         for action in ("stop", "land"):
             reply = await client.call_tool("act", {"name": "demo", "action": action})
@@ -157,6 +161,76 @@ def test_an_agent_reads_and_steers_a_ralph(daemon: Daemon, witness: Witness) -> 
             assert figures["ralphs"][0]["counts"]["runs"] >= 1
 
     anyio.run(session)
+
+
+def test_an_agent_skips_a_wait_acknowledges_undoes_and_lands(daemon: Daemon) -> None:
+    daemon.start()
+    waiter, guarded, yard = Witness.of(daemon, "waiter"), Guarded.of(daemon), Yard.of(daemon)
+    waiter.register(retry_backoff_seconds=3600, max_retries=2)
+    guarded.register()
+    guarded.does(1, "broken")
+    yard.ralph("api", new="text\n")
+    waiter.end(1)
+    daemon.becomes("waiter", "waiting_for_retry")
+    assert guarded.verdict(1)["kind"] == "reverted"
+    guarded.ends(75)
+    daemon.becomes("demo", "paused")
+
+    async def session() -> None:
+        async with served(daemon, *BOTH) as client:
+
+            async def act(name: str, action: str) -> Any:
+                shown = await answer(client, "get_status", name=name)
+                assert action in shown["actions"] or action == "land", shown  # offered when its work is done
+                return await answer(client, "act", name=name, action=action)
+
+            waits = await answer(client, "get_status", name="waiter")
+            assert waits["state"] == "WaitingForRetry" and waits["until"] and waits["reason"]
+            await act("waiter", "skip-wait")
+            waiter.started(2)
+            waiter.end(1)
+            daemon.becomes("waiter", "failed")
+            assert (await act("waiter", "ack"))["alert"]["acknowledged_at"]
+            assert daemon.view("waiter")["incident"]["acknowledged_at"]
+            assert "ack" not in (await answer(client, "get_status", name="waiter"))["actions"]
+
+            assert "undo" not in (await act("demo", "undo"))["actions"]
+            assert guarded.subjects()[:2] == ['Reapply "broken"', 'Revert "broken"']
+
+            assert (await act("api", "land"))["landing"]
+            yard.ended(1)
+            assert yard.git("show", "main:new") == "text"
+            again = await client.call_tool("act", {"name": "api", "action": "land"})
+            assert again.is_error and text_of(again), again
+
+    anyio.run(session)
+
+
+def test_of_40_calls_at_once_16_are_made_and_each_is_answered(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    witness.register()
+    refusals: list[str] = []
+    events: list[str] = []
+
+    async def session() -> None:
+        async with served(daemon) as client, anyio.create_task_group() as calls:
+
+            async def wait() -> None:
+                reply = await client.call_tool("wait", {"name": "demo", "kind": "ralph.paused", "cursor": 0})
+                if reply.is_error:
+                    refusals.append(text_of(reply))
+                else:
+                    events.append(json.loads(text_of(reply))["events"][0]["type"])
+
+            for _ in range(40):
+                calls.start_soon(wait)
+            await eventually(lambda: len(refusals) == 40 - MOST_CALLS, what="the refusals")
+            assert not events
+            daemon.ask("POST", "/v1/ralphs/demo/pause", {})
+
+    anyio.run(session)
+    assert {text.split(":")[0] for text in refusals} == {f"{MOST_CALLS} calls are under way"}
+    assert events == ["ralph.paused"] * MOST_CALLS
 
 
 def test_a_hostile_log_is_read_page_by_page(daemon: Daemon) -> None:

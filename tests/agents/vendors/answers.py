@@ -88,21 +88,22 @@ def _is_over(answer: Answer) -> bool:
 class Asked:
     """What a request wants: ``tools`` by name, each with its JSON schema.
 
-    ``answered``: it brings the result of a tool call. ``streams``: as server-sent events.
+    ``result``: what it brings of a tool call, None where it brings none. ``streams``: as server-sent events.
     """
 
     model: str
     streams: bool
-    answered: bool
+    result: str | None
     tools: Mapping[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A tool that the agent is to use."""
+    """A tool that the agent is to use; codex has those of a server in a ``namespace``."""
 
     name: str
     arguments: Mapping[str, Any]
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,40 @@ class Refusal:
 
 Event = tuple[str | None, Any]
 """A server-sent event: its name, where the format has names, and its data (a text is sent as it is)."""
+
+
+class ServerCalls:
+    """Tools of an MCP server that the model uses, one after the other; ``results`` is what they answered.
+
+    Until the agent offers a tool, because the server is still starting, the model waits in the shell.
+    """
+
+    def __init__(self, server: str, calls: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        self.results: list[str] = []
+        self._prefix, self._calls = f"mcp__{server}", deque(calls)
+        self._waits = False
+
+    def next(self, asked: Asked) -> Call | None:
+        """Take the result that a request brings, and return the next call; None when all are made."""
+        if not asked.tools:  # a request for a title, or the like
+            return None
+        if self._waits:
+            self.results.append(asked.result or "")
+            self._waits = False
+        if not self._calls:
+            return None
+        tool, arguments = self._calls[0]
+        name = f"{self._prefix}__{tool}"
+        if "ToolSearch" in asked.tools and name not in asked.tools and name not in (asked.result or ""):
+            return Call("ToolSearch", {"query": f"select:{name}", "max_results": 5})
+        if self._prefix not in asked.tools and "ToolSearch" not in asked.tools:
+            return shell_call(asked.tools, "sleep 0.5")
+        self._calls.popleft()
+        self._waits = True
+        if self._prefix in asked.tools:
+            return Call(tool, arguments, self._prefix)
+        return Call(name, arguments)
+
 
 _SHELLS = ("Bash", "exec_command", "shell_command", "shell", "run_shell_command", "bash")
 _WAITED_MS = 30_000

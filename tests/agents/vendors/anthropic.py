@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 from typing import Any
 
 from tests.agents.vendors.answers import Answer, Asked, Call, Event, How, Refusal
@@ -13,14 +14,22 @@ _USAGE = {"input_tokens": 1200, "cache_creation_input_tokens": 0, "cache_read_in
 
 def read(path: str, body: Mapping[str, Any]) -> Asked:
     """What a request to ``/v1/messages`` wants."""
-    last = (body.get("messages") or [{}])[-1].get("content")
-    blocks = last if isinstance(last, list) else []
+    since = takewhile(lambda each: each.get("role") != "assistant", reversed(body.get("messages") or []))
+    contents = [each["content"] for each in since if isinstance(each.get("content"), list)]
+    results = (block for content in contents for block in content if block.get("type") == "tool_result")
     return Asked(
         model=body.get("model", "unknown"),
         streams=bool(body.get("stream")),
-        answered=any(block.get("type") == "tool_result" for block in blocks),
+        result=next(map(_text, results), None),
         tools={tool["name"]: tool.get("input_schema") or {} for tool in body.get("tools") or ()},
     )
+
+
+def _text(result: Mapping[str, Any]) -> str:
+    content = result.get("content") or ""
+    if isinstance(content, str):
+        return content
+    return "\n".join(str(block.get("text") or block.get("tool_name")) for block in content)
 
 
 def events(asked: Asked, reply: Call | str) -> Iterator[Event]:

@@ -18,7 +18,7 @@ def read(path: str, body: Mapping[str, Any]) -> Asked:
     return Asked(
         model=model,
         streams="stream" in path.rpartition(":")[2],
-        answered=any("functionResponse" in part for part in parts),
+        result=next((str(part["functionResponse"]) for part in parts if "functionResponse" in part), None),
         tools={
             each["name"]: each.get("parametersJsonSchema") or each.get("parameters") or {}
             for each in declared

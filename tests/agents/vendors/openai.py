@@ -18,19 +18,20 @@ def read_response(path: str, body: Mapping[str, Any]) -> Asked:
     """What a request to ``/v1/responses`` wants."""
     given = body.get("input")
     last = given[-1] if isinstance(given, list) and given else {}
-    return _asked(body, answered=str(last.get("type", "")).endswith("_call_output"))
+    is_result = str(last.get("type", "")).endswith("_call_output")
+    return _asked(body, str(last.get("output")) if is_result else None)
 
 
 def read_chat(path: str, body: Mapping[str, Any]) -> Asked:
     """What a request to ``/v1/chat/completions`` wants."""
     last = (body.get("messages") or [{}])[-1]
-    return _asked(body, answered=last.get("role") == "tool")
+    return _asked(body, str(last.get("content")) if last.get("role") == "tool" else None)
 
 
-def _asked(body: Mapping[str, Any], *, answered: bool) -> Asked:
+def _asked(body: Mapping[str, Any], result: str | None) -> Asked:
     functions = [tool.get("function") or tool for tool in body.get("tools") or ()]
     tools = {each["name"]: each.get("parameters") or {} for each in functions if each.get("name")}
-    return Asked(body.get("model", "unknown"), bool(body.get("stream")), answered, tools)
+    return Asked(body.get("model", "unknown"), bool(body.get("stream")), result, tools)
 
 
 def response_events(asked: Asked, reply: Call | str) -> Iterator[Event]:
@@ -122,6 +123,7 @@ def _event(name: str, **data: Any) -> Event:
 def _item(reply: Call | str) -> dict[str, Any]:
     if isinstance(reply, Call):
         call = {"call_id": f"call_{time.time_ns()}", "arguments": json.dumps(dict(reply.arguments))}
+        call |= {"namespace": reply.namespace} if reply.namespace else {}
         return {"type": "function_call", "id": "fc_1", "name": reply.name, "status": "completed"} | call
     content = [{"type": "output_text", "text": reply, "annotations": []}]
     return {

@@ -22,6 +22,7 @@ from tests.agents.vendors.answers import (
     How,
     Refusal,
     Script,
+    ServerCalls,
     shell_call,
 )
 
@@ -77,6 +78,7 @@ class Vendors:
         self.command = command
         self._scripts: defaultdict[str, Script] = defaultdict(Script)
         self._words: dict[str, str] = {}
+        self._calls: ServerCalls | None = None
         self._asked: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._closing = threading.Event()
@@ -121,6 +123,17 @@ class Vendors:
         """How many requests for an answer ``agent`` has made."""
         with self._lock:
             return self._asked[agent]
+
+    def uses(self, calls: ServerCalls) -> None:
+        """From now on a good answer is one of these calls, not the command in the agent's shell."""
+        self._calls = calls
+
+    def call_for(self, asked: Asked) -> Call | None:
+        """The call that a good answer to this request is; None for the closing words."""
+        if self._calls is None:
+            return shell_call(asked.tools, self.command) if asked.result is None else None
+        with self._lock:
+            return self._calls.next(asked)
 
     def take(self, agent: str) -> Answer:
         """Count a request; gives its answer."""
@@ -200,7 +213,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, spoken: _Format, asked: Asked, asker: str) -> None:
         answer = self.server.vendors.take(asker)
-        call = None if asked.answered else shell_call(asked.tools, self.server.vendors.command)
+        call = self.server.vendors.call_for(asked)
         words = self.server.vendors.words_for(asker)
         match answer.how:
             case How.HANG:

@@ -17,6 +17,7 @@ def test_without_the_package_the_command_that_installs_it_is_printed() -> None:
     blocked = "import sys; sys.modules['mcp'] = None; from ralphctl.main import main; sys.exit(main())"
     done = python(blocked, "mcp")
     assert (done.returncode, done.stdout) == (69, "")
+    assert "try: make install EXTRAS=mcp\n" in done.stderr
     assert "-m pip install 'mcp>=2.3,<3'" in done.stderr
 
 

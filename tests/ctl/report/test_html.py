@@ -183,6 +183,11 @@ def test_the_page_is_accessible(held: Path) -> None:
         assert levels[0] == 1
         assert all(after <= before + 1 for before, after in pairwise(levels))
         assert all(each.get("scope") in ("col", "row") for each in parsed.all("th"))
+        assert parsed.all("table") and tags.count("thead") == tags.count("table")
+        assert re.search("<thead><tr>(?!<th scope=.col.>)", page) is None
+        ids = [each["id"] for _, each in parsed.tags if "id" in each]
+        assert len(ids) == len({*ids}) == (0 if names else 2)
+        assert re.search("<title>[^<]+: [^<]+</title>", page)
         pictures = parsed.all("svg")
         assert len(pictures) > len(names)
         assert all(each["role"] == "img" and each["aria-label"] for each in pictures)
@@ -292,7 +297,7 @@ def test_a_night_of_200_iterations_is_small_and_quick(held: Path) -> None:
     assert page.count("<summary>iteration") == 200
     assert len(bare.encode()) <= 400_000
     assert 400_000 < len(page.encode()) <= 4_000_000
-    assert took < 5.0, "a bound against mistakes of order; docs/report.md has the figure"
+    assert took < 5.0, "a bound against mistakes of order; make bench has the figure"
 
 
 def test_an_empty_night_is_a_page_too(held: Path) -> None:

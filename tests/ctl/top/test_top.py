@@ -106,6 +106,7 @@ def test_without_the_extra_it_prints_what_installs_it(tmp_path: Path, ctl: Ctl) 
     (tmp_path / "lacks" / "textual.py").write_text("raise ImportError(name='textual')")
     reply = ctl("top", more={"PYTHONPATH": f"{tmp_path / 'lacks'}:{Path(__file__).parents[3]}"})
     assert reply.returncode == 69
+    assert "try: make install EXTRAS=tui\n" in reply.stderr
     assert "-m pip install 'textual" in reply.stderr
 
 
