@@ -75,8 +75,8 @@ def test_a_person_takes_an_item_of_a_dead_machine(world: World) -> None:
     assert [each.get("as_of") for each in others(world.one)] == [None]
     world.two.kill()
     ralphctl(world.one, "logs", target, code=3)
-    (row,) = others(world.one)  # looked at before, and not heard of since
-    assert row["name"] == target and row["state"] == "running" and row["as_of"]
+    wait_for(lambda: others(world.one)[0].get("as_of"), what="the age of what is known of it")
+    assert (others(world.one)[0]["name"], others(world.one)[0]["state"]) == (target, "running")
     assert "as of " in ralphctl(world.one, "top", "--once")
     world.one.kill()
     world.one.start()  # takes part again, and would not take it over for ten minutes
