@@ -41,14 +41,14 @@ class Row:
 
     def __init__(self, view: "View") -> None:
         seen, tasks = part(view, "seen"), part(view, "tasks")
-        counts = tasks.get("done"), tasks.get("total")
+        done, total = tasks.get("done"), tasks.get("total")
         task = view.get("task")
         self.view = view
         self.name = str(view.get("name") or "?")
         self.word = word(view)
         self.needs_you = needs_you(view)
         self.until = part(view, "wait").get("until") or part(seen, "limit").get("resets_at")
-        self.tasks = counts if all(type(count) is int for count in counts) else None
+        self.tasks = (done, total) if type(done) is int and type(total) is int else None
         self.task = str(task.get("title") or task.get("id") or "") if isinstance(task, dict) else ""
         self.agent = str(view.get("agent") or seen.get("agent") or "")
         costs = (view.get("total_cost_usd"), seen.get("cost_usd"))
@@ -114,11 +114,14 @@ def is_at_work(view: "View") -> bool:
 
 def rows(views: "Iterable[View]") -> list[Row]:
     """Return the ralphs as rows: those that need a person first, then those at work, then the others."""
+    return sorted(map(Row, views), key=lambda row: order(row.view))
 
-    def order(row: Row) -> tuple[bool, int, str]:
-        return not row.needs_you, WORDS.index(row.word) if row.word in WORDS else len(WORDS), row.name
 
-    return sorted(map(Row, views), key=order)
+def order(view: "View") -> tuple[bool, int, str]:
+    """Return what ralphs are sorted by: those that need a person first, then by state, then by name."""
+    state = word(view)
+    place = WORDS.index(state) if state in WORDS else len(WORDS)
+    return not needs_you(view), place, str(view.get("name") or "?")
 
 
 def folded(rows: "Sequence[Row]") -> "tuple[Sequence[Row], Sequence[Row]]":

@@ -302,7 +302,7 @@ class RalphReport:
     @property
     def needs_you(self) -> bool:
         """Whether it or its branch in the landing queue waits for a person."""
-        return self.state.needs_person or overview.landing_need(self.view) != ""
+        return overview.needs_you(self.view) or overview.landing_need(self.view) != ""
 
     @property
     def has_untold_costs(self) -> bool:

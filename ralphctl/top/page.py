@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ralphctl.format import incident_text, state_text, table_text
-from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, part, wrapped
+from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, wrapped
 from ralphctl.format.output import BOLD, DIM, RED, YELLOW, clean, paint
 from ralphctl.report import night, strip
 from ralphctl.top.model import TopModel
@@ -127,8 +127,7 @@ def _table(model: TopModel, screen: TopScreen, now: float, room: int | None) -> 
 
 def _cells(row: overview.Row, now: float) -> list[str]:
     known, until = table_text.fields(row, now), table_text.state_cell(row, now).removeprefix(row.word).strip()
-    tasks = part(row.view, "tasks")
-    bar = _bar(tasks["done"], tasks["total"]) if row.tasks else ""
+    bar = _bar(*row.tasks) if row.tasks else ""
     words = ": ".join(filter(None, (until, state_text.age_words(row.view, now), known["now"])))
     return [known["name"], clean(row.word), known["tasks"], bar, words, known["iteration"], known["cost"]]
 
