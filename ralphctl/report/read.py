@@ -98,13 +98,12 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
     definition, view, summary = gathered(source, since, until, now)
     changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
     state, tasks = reported_state(view), _tasks(source, definition)
-    budget_usd = amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
     likely = None
     if source.home is not None and tasks is not None and tasks.open:
         from ralphd.store.shared.quota import forecast_for  # loads pydantic
 
         likely = forecast_for(source.home.parent.parent, source.name, [each.id for each in tasks.open], now)
-    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd, likely)
+    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd(definition), likely)
 
 
 def gathered(
@@ -117,6 +116,11 @@ def gathered(
     for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
     return definition, view, gatherer.finish(reported_state(view), now, reader)
+
+
+def budget_usd(definition: View) -> float:
+    """Return the ralph's ``max_cost_usd``; 0 without a limit."""
+    return amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
 
 
 def _view(source: model.ReportSource, definition: View) -> View:

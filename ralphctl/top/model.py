@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ralphctl.client.client import Client
 from ralphctl.format.humanize import View
@@ -14,9 +14,20 @@ from ralphctl.report import model, night, read, strip
 from ralphd import overview
 
 
+class TopNight(NamedTuple):
+    """What a ralph did until a moment, and its ``max_cost_usd``, 0 without one."""
+
+    until: float
+    summary: model.SpanSummary
+    budget_usd: float
+
+
 @dataclass(slots=True)
 class TopModel:
-    """The picture as data. ``nights`` has what each ralph did from ``since`` to the moment it was read."""
+    """The picture as data. ``nights`` has what each ralph did from ``since`` to the moment it was read.
+
+    ``state_directory`` is where the daemon keeps its files. ``have_nights``: they have been looked for.
+    """
 
     since: float
     version: str = "?"
@@ -24,7 +35,9 @@ class TopModel:
     """This machine's name in its fleet; empty without one."""
     views: dict[str, View] = field(default_factory=dict)
     accounts: list[View] = field(default_factory=list)
-    nights: dict[str, tuple[float, model.SpanSummary]] = field(default_factory=dict)
+    nights: dict[str, TopNight] = field(default_factory=dict)
+    state_directory: str = ""
+    have_nights: bool = False
 
     _sorted: tuple[Any, list[overview.Row]] = (None, [])
 
@@ -40,6 +53,7 @@ class TopModel:
         """Ask for all ralphs. Raise RalphdError."""
         reply = client.status().value
         self.version = str(reply["version"])
+        self.state_directory = str(reply["daemon"]["state_directory"])
         self._replace(reply["ralphs"], is_elsewhere=False)
         self.nights = {name: each for name, each in self.nights.items() if name in self.views}
 
@@ -66,26 +80,40 @@ class TopModel:
         """Read the histories of these ralphs from the files."""
         own = [name for name in names if name in self.views and "/" not in name]
         wanted, nights = {name: self.views[name]["directory"] for name in own}, {}
-        for source in read.known(os.environ) if wanted else ():
+        for source in read.known({**os.environ, "RALPHD_STATE_DIR": self.state_directory}) if wanted else ():
             if not source.is_build and wanted.get(source.name) == source.directory:
                 with suppress(OSError):
-                    nights[source.name] = now, read.gathered(source, self.since, now, now)[2]
+                    definition, _, summary = read.gathered(source, self.since, now, now)
+                    nights[source.name] = TopNight(now, summary, read.budget_usd(definition))
         self.nights = {**self.nights, **nights}
+        self.have_nights = True
 
     def cells(self, name: str, number: int) -> list[str]:
         """Return the strip of a ralph in ``number`` cells; none where its history is not known."""
         if name not in self.nights:
             return []
-        until, summary = self.nights[name]
+        until, summary, _ = self.nights[name]
         return summary.cells(self.since, until, number)
+
+    def sparkline(self, name: str, number: int) -> str:
+        """Return the last iterations of a ralph as bars; empty where its history is not known."""
+        return (
+            strip.sparkline(self.nights[name].summary.efforts.values(), number) if name in self.nights else ""
+        )
+
+    def budget(self) -> tuple[float, float, list[str]]:
+        """Return what those with a budget spent of it, all of it, and their names."""
+        limits = {name: each.budget_usd for name, each in self.nights.items() if each.budget_usd}
+        rows = [row for row in self.rows() if row.name in limits]
+        return sum(row.cost_usd or 0.0 for row in rows), sum(limits.values()), [row.name for row in rows]
 
     def summaries(self) -> list[model.SpanSummary]:
         """Return what each ralph did in the night."""
-        return [summary for _, summary in self.nights.values()]
+        return [each.summary for each in self.nights.values()]
 
     def document(self, now: float) -> dict[str, Any]:
         """Return what ``--json`` prints."""
-        rows = self.rows()
+        rows, (spent_usd, budget_usd, names) = self.rows(), self.budget()
         strips = [{"name": name, "cells": self.cells(name, strip.MOST_CELLS)} for name in self.nights]
         return {
             "version": self.version,
@@ -93,6 +121,7 @@ class TopModel:
             "ralphs": [row.view for row in rows],
             "accounts": self.accounts,
             "night": night.span(self.since, now) | night.totals(self.summaries()),
+            "budget": {"spent_usd": spent_usd, "usd": budget_usd, "ralphs": names} if names else None,
             "strips": strips,
         }
 

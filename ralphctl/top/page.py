@@ -11,21 +11,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ralphctl.format import incident_text, state_text, table_text
-from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, wrapped
+from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, usd_words, wrapped
 from ralphctl.format.output import BOLD, DIM, RED, YELLOW, clean, paint
 from ralphctl.report import night, strip
+from ralphctl.report.model import usd_per_hour
 from ralphctl.top.model import TopModel
 from ralphd import overview
+from ralphd.core.text import first_names
 
 LOG_LINES = 5
-_HEADS = ("NAME", "STATE", "TASK", "PROGRESS", "NOW", "ITER", "COST")
+_HEADS = ("NAME", "STATE", "TASK", "PROGRESS", "NOW", "ITER", "COST", "EACH")
 _STATE, _TASKS, _PROGRESS, _NOW = 1, 2, 3, 4
-_LEFT_OUT = (_PROGRESS, 5, 6, _TASKS)
+_LEFT_OUT = (7, _PROGRESS, 5, 6, _TASKS)
 """Columns by how soon they are left out where NOW has no room."""
-_LEAST_NOW, _MOST_NAME, _BAR, _MOST_ACCOUNTS, _MOST_NEEDS, _LEAST_ROWS = 20, 24, 10, 3, 2, 3
-_KEYS = "↑↓ select  ⏎ attach  l logs  e explain  p pause/resume  s skip wait  S stop  ? help  q quit"
+_LEAST_NOW, _MOST_NAME, _BAR, _MOST_ACCOUNTS, _MOST_NEEDS, _LEAST_ROWS, _SPARKS = 20, 24, 10, 3, 2, 3, 5
+_KEYS = "↑↓ select  ⏎ attach  l logs  d diff  e explain  p pause/resume  s skip wait  S stop  ? help  q quit"
+_FEW_KEYS = "↑↓ ⏎ l d e p s S  ? help  q quit"
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
-_PLAIN = str.maketrans("█░▒▸│┤▕▏·⏎↑↓…", "#.->||||-^^v~")
+_PLAIN = str.maketrans("█░▒▸│┤▕▏·⏎↑↓…▁▂▃▄▅▆▇", "#.->||||-^^v~_.:-=+*")
 """For terminals without these characters."""
 
 
@@ -89,13 +92,26 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
     shade = RED if screen.trouble else BOLD
     for line in [f"{left}{' ' * gap}{at}"] if gap > 1 else wrapped(left, screen.columns):
         yield paint(line, shade, on=screen.colour)
-    figures = night.figures(model.summaries()) if model.nights else "…"
-    yield from wrapped(f"tonight {figures}", screen.columns)
+    yield from wrapped(f"tonight {_tonight(model, now)}", screen.columns)
+    spent_usd, budget_usd, names = model.budget()
+    if names:
+        whose = "" if len(names) == len(rows) else f" for {first_names(names)}"
+        spent = f"{usd_words(spent_usd)} of {usd_words(budget_usd)}{clean(whose)}"
+        yield f"budget  {_bar(round(100 * spent_usd), max(round(100 * budget_usd), 1))}  {spent}"
     width = max((len(clean(each["account"])) for each in model.accounts), default=0)
     for each in model.accounts[:_MOST_ACCOUNTS]:
         yield incident_text.account_line(each, width, now, None, colour=screen.colour)
     if (more := len(model.accounts) - _MOST_ACCOUNTS) > 0:
         yield f"and {count(more, 'account')} more: ralphctl quota"
+
+
+def _tonight(model: TopModel, now: float) -> str:
+    """Return the figures of the night, which are in the files of the daemon."""
+    if not model.nights:
+        where, own = model.state_directory, [row.name for row in model.rows() if "/" not in row.name]
+        return f"unknown: no history of {first_names(own)} in {where}" if model.have_nights and own else "…"
+    rate = usd_per_hour(model.summaries(), now)
+    return night.figures(model.summaries()) + (f", {usd_words(rate)}/h" if rate else "")
 
 
 # --- the table ---
@@ -115,7 +131,7 @@ def _table(model: TopModel, screen: TopScreen, now: float, room: int | None) -> 
         first = min(max(at - fit // 2, 0), max(len(rows) - fit, 0))
         last = min(first + fit, len(rows))
         notes = [", ".join([f"{first + 1} to {last} of {count(len(rows), 'ralph')}", *notes])]
-    shown = [_cells(row, now) for row in rows[first:last]]
+    shown = [[*_cells(row, now), model.sparkline(row.name, _SPARKS)] for row in rows[first:last]]
     widths = _widths([_HEADS, *shown], screen.columns - 1)
     lines = [paint(f" {_line(_HEADS, widths)}", DIM, on=screen.colour)]
     for i, texts in enumerate(shown, first):
@@ -197,7 +213,8 @@ def _below(model: TopModel, screen: TopScreen, now: float) -> list[str]:
         return lines
     said = map(clean, screen.message.splitlines())
     lines += [paint(line, YELLOW, on=screen.colour) for line in said]
-    return [*lines, paint(_KEYS, DIM, on=screen.colour)]
+    keys = _KEYS if cells(_KEYS) <= screen.columns else _FEW_KEYS
+    return [*lines, paint(keys, DIM, on=screen.colour)]
 
 
 def _need(view: View, screen: TopScreen) -> list[str]:

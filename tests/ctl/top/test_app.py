@@ -78,7 +78,7 @@ async def running(daemon: FakeDaemon) -> AsyncIterator[tuple[Pilot[int], Shown]]
     async with app.run_test(size=(100, 24)) as pilot:
 
         def shown() -> str:
-            return str(app._page.render())
+            return "\n".join(app.picture.lines)
 
         yield pilot, shown
 
@@ -147,4 +147,4 @@ async def test_a_daemon_that_is_away_is_reported_and_awaited(daemon: FakeDaemon,
         daemon.views["late"] = view("late")
         news.is_over = False
         daemon.start()
-        await eventually(lambda: "4 ralphs" in shown() and "away" not in shown())
+        await eventually(lambda: "4 ralphs" in shown() and "ralphd is away" not in shown())
