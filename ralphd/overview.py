@@ -56,6 +56,8 @@ class Row:
         finished_at = view.get("finished_at") if self.word in FINISHED else None
         self.last_at = finished_at or view.get("last_output_at")
         self.as_of = view.get("as_of")
+        place = WORDS.index(self.word) if self.word in WORDS else len(WORDS)
+        self.order = not self.needs_you, place, self.name
 
 
 def part(view: "View", key: str) -> "View":
@@ -114,14 +116,7 @@ def is_at_work(view: "View") -> bool:
 
 def rows(views: "Iterable[View]") -> list[Row]:
     """Return the ralphs as rows: those that need a person first, then those at work, then the others."""
-    return sorted(map(Row, views), key=lambda row: order(row.view))
-
-
-def order(view: "View") -> tuple[bool, int, str]:
-    """Return what ralphs are sorted by: those that need a person first, then by state, then by name."""
-    state = word(view)
-    place = WORDS.index(state) if state in WORDS else len(WORDS)
-    return not needs_you(view), place, str(view.get("name") or "?")
+    return sorted(map(Row, views), key=lambda row: row.order)
 
 
 def folded(rows: "Sequence[Row]") -> "tuple[Sequence[Row], Sequence[Row]]":

@@ -71,9 +71,14 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
     state, sources = Path(wire.state_directory(environ)), []
     for is_build, pattern in ((False, "ralphs/*"), (True, "build/*/ralphs/*")):
         for home in sorted(state.glob(pattern)):
-            if isinstance(directory := (peek(home / _DEFINITION) or {}).get("directory"), str):
-                sources.append(model.ReportSource(home.name, directory, home, is_build))
+            sources += in_home(home, is_build=is_build)
     return sources
+
+
+def in_home(home: Path, *, is_build: bool = False) -> list[model.ReportSource]:
+    """Return the ralph whose files are in ``home``, if there is one."""
+    directory = (peek(home / _DEFINITION) or {}).get("directory")
+    return [model.ReportSource(home.name, directory, home, is_build)] if isinstance(directory, str) else []
 
 
 def nearest(directory: str, sources: Sequence[model.ReportSource]) -> model.ReportSource | None:

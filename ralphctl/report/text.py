@@ -52,7 +52,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
 
 def overview(reports: Sequence[RalphReport], since: float, to: float, now: float) -> ReportPage:
     """Return a few lines on each ralph, those that need a person first."""
-    ordered = sorted(reports, key=lambda each: (not each.needs_you, overview_words.order(each.view)))
+    ordered = sorted(reports, key=lambda each: (not each.needs_you, overview_words.Row(each.view).order))
     blocked = sum(report.needs_you for report in reports)
     silent = sum(report.has_untold_costs for report in reports)
     total = sum((report.summary.cost for report in reports), ReportCost())

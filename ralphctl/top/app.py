@@ -24,7 +24,7 @@ from ralphctl.top.feed import TopFeed
 from ralphctl.top.page import TopScreen, page, shown_rows
 from ralphd import wire
 
-_FRAME_S = 0.25
+_FRAME_S = 0.5
 _MESSAGE_S = 8.0
 _MORE = (
     *(("↑ ↓ PgUp PgDn", "select a ralph"), ("Enter", "attach"), ("l", "logs")),
@@ -34,7 +34,7 @@ _PROGRAMS = {"enter": ("attach",), "l": ("logs", "--follow"), "d": ("diff",), "e
 _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -10, "pagedown": 10, "home": -10_000, "end": 10_000}
 
 
-class Picture(Widget):
+class TopLines(Widget):
     """Lines of text. Only those that differ from the last ones are drawn: most seconds, that is the clock."""
 
     lines: Sequence[str] = ()
@@ -61,13 +61,13 @@ class TopApp(App[int]):
         Binding("ctrl+c", "interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
     ]
-    CSS = "Screen { overflow: hidden hidden; background: ansi_default; } Picture { height: 100%; }"
+    CSS = "Screen { overflow: hidden hidden; background: ansi_default; } TopLines { height: 100%; }"
 
     def __init__(self, feed: TopFeed, *, colour: bool, utf8: bool, words: Sequence[str] = ()) -> None:
         super().__init__(ansi_color=True)
         self._feed, self._colour, self._utf8, self._words = feed, colour, utf8, words
         self._message, self._said_at, self._second = "", 0.0, 0
-        self.picture = Picture()
+        self.picture = TopLines()
         self._controls = self._controls_of("")
         self._select(0)
 
@@ -78,7 +78,7 @@ class TopApp(App[int]):
         yield self.picture
 
     def on_mount(self) -> None:
-        """Begin to draw, at most four times a second, and to heed signals."""
+        """Begin to draw news, twice a second at most, and to heed signals."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, RuntimeError):  # tests run it outside of the main thread
                 asyncio.get_running_loop().add_signal_handler(number, self.action_interrupt)

@@ -28,11 +28,13 @@ from ralphctl.top.page import LOG_LINES
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph
 
-_GAP_S, _AWAY_S, _ELSEWHERE_S, _AGAIN_S = 0.5, 1.0, 5.0, 60.0
+_BATCH_S, _GAP_S, _AWAY_S, _ELSEWHERE_S, _AGAIN_S = 0.2, 0.5, 1.0, 5.0, 60.0
 _SILENCE_S = 60.0
 AWAY = "ralphd is away: waiting for it"
+_SLOW_S = 4.0
+"""The quota and the histories are read at most once in this time."""
 _MOST_SINGLE = 5
-"""Of more changed ralphs the whole state is read instead."""
+"""Of more changed ralphs, or a tenth of all, the whole state is read instead."""
 _OTHERS = "/"
 """Stands for the ralphs of all other machines among the names of ralphs to read."""
 
@@ -74,6 +76,7 @@ class LogTail:
                         if self._closed.is_set():
                             return
                         self.put(map(json.loads, lines))
+                        self._closed.wait(_BATCH_S)  # what comes meanwhile is read at once
             self._closed.wait(_ELSEWHERE_S if "/" in self._name else _AWAY_S)
 
     @contextmanager
@@ -108,6 +111,8 @@ class TopFeed:
         self.model, self.trouble, self.is_stale = model, "", True
         self.client, self._last_event, self._colour = client, last_event, colour
         self._changed: set[str | None] = set()
+        self._behind: set[str] = set()
+        self._slow_at = 0.0
         self._lock, self._wake, self._closed = threading.Lock(), threading.Event(), threading.Event()
         self.selected, self.log = "", LogTail(client, "", self.stale, colour=colour)
 
@@ -176,12 +181,12 @@ class TopFeed:
 
     def _read_always(self) -> None:
         while not self._closed.is_set():
-            is_woken = self._wake.wait(_AWAY_S if self.trouble else _AGAIN_S)
+            is_woken = self._wake.wait(_AWAY_S if self.trouble else _SLOW_S if self._behind else _AGAIN_S)
             self._wake.clear()
             with self._lock:
                 names, self._changed = self._changed, set()
             try:
-                self._read(names if is_woken and not self.trouble else {None})
+                self._read(names if (is_woken or self._behind) and not self.trouble else {None})
                 self.trouble = ""
             except RalphdError as fault:
                 self.trouble = AWAY if isinstance(fault, DaemonNotRunning) else clean(fault.what)
@@ -190,7 +195,7 @@ class TopFeed:
 
     def _read(self, names: set[str | None]) -> None:
         changed = {name for name in names if name is not None}
-        every = None in names or len(names) > _MOST_SINGLE
+        every = None in names or len(names) > max(_MOST_SINGLE, len(self.model.views) // 10)
         others = every or any(name.endswith("/") for name in changed)
         for name in () if every else changed:
             try:
@@ -206,9 +211,13 @@ class TopFeed:
             self.model.read_state(self.client)
         if others:
             self.model.read_elsewhere(self.client)
-        self.model.read_accounts(self.client)
-        new = self.model.views.keys() - self.model.nights.keys()
-        self.model.read_nights(changed | new | ({self.selected} if every else set()), time.time())
+        self._behind |= {*changed, self.selected} if every else changed
+        if time.monotonic() >= self._slow_at:
+            self._slow_at = time.monotonic() + _SLOW_S
+            self.model.read_accounts(self.client)
+            new = self.model.views.keys() - self.model.nights.keys()
+            behind, self._behind = self._behind, set()
+            self.model.read_nights(behind | new, time.time())
 
 
 def last_lines(client: Client, name: str, *, colour: bool) -> list[str]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ralphctl.client.client import Client
@@ -45,7 +45,9 @@ class TopModel:
         """Return the ralphs, those that need a person first. They are sorted once for each new ``views``."""
         views, (sorted_views, rows) = self.views, self._sorted
         if views is not sorted_views:
-            rows = overview.rows(views.values())
+            known = {id(row.view): row for row in rows}  # of 200, few have changed
+            fresh = [known.get(id(view)) or overview.Row(view) for view in views.values()]
+            rows = sorted(fresh, key=lambda row: row.order)
             self._sorted = views, rows
         return rows
 
@@ -78,15 +80,17 @@ class TopModel:
 
     def read_nights(self, names: Iterable[str], now: float) -> None:
         """Read the histories of these ralphs from the files."""
-        own = [name for name in names if name in self.views and "/" not in name]
-        wanted, nights = {name: self.views[name]["directory"] for name in own}, {}
-        for source in read.known({**os.environ, "RALPHD_STATE_DIR": self.state_directory}) if wanted else ():
-            if not source.is_build and wanted.get(source.name) == source.directory:
+        own, nights = [name for name in names if name in self.views and "/" not in name], {}
+        for source in (each for name in own for each in read.in_home(self._home(name))):
+            if self.views[source.name]["directory"] == source.directory:
                 with suppress(OSError):
                     definition, _, summary = read.gathered(source, self.since, now, now)
                     nights[source.name] = TopNight(now, summary, read.budget_usd(definition))
         self.nights = {**self.nights, **nights}
         self.have_nights = True
+
+    def _home(self, name: str) -> Path:
+        return Path(self.state_directory, "ralphs", name)
 
     def cells(self, name: str, number: int) -> list[str]:
         """Return the strip of a ralph in ``number`` cells; none where its history is not known."""

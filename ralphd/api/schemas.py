@@ -277,7 +277,7 @@ class FleetView(BaseModel):
 class FleetRalphsView(BaseModel):
     """The ralphs of the machines other than ``host``, which answers: views, named ``MACHINE/NAME``.
 
-    One that could not be read now is as it was at its ``as_of``; its state is ``unknown`` if it never was.
+    If it could not be read now, it is as at its ``as_of``; its state is ``unknown`` if it never was read.
     """
 
     host: str

@@ -39,7 +39,7 @@ class OtherRalphs:
     _looked_at: tuple[float, Moment] = (float("-inf"), 0.0)
 
     async def views(self, *, is_connected: bool) -> list[dict[str, Any]]:
-        """Return the views. One that could not be read now has ``as_of``: when it was."""
+        """Return the views. ``as_of`` is in what could not be read now: when it was read."""
         names = self._names()
         async with self._looking:
             if self.picture.monotonic() - self._looked_at[0] > FRESH_S:
