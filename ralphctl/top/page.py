@@ -17,7 +17,6 @@ from ralphctl.report import night, strip
 from ralphctl.report.model import usd_per_hour
 from ralphctl.top.model import TopModel
 from ralphd import overview
-from ralphd.core.text import first_names
 
 LOG_LINES = 5
 _HEADS = ("NAME", "STATE", "TASK", "PROGRESS", "NOW", "ITER", "COST", "EACH")
@@ -61,7 +60,9 @@ def page(model: TopModel, screen: TopScreen, now: float) -> list[str]:
         table = _table(model, screen, now, None)
     else:
         room = screen.rows - len(head) - len(detail) - len(below) - 1
-        logged = logged[: max(room - _LEAST_ROWS - 2, 0)]
+        rows = min(len(shown_rows(model)), room)  # those come before lines of the log, but for two
+        left = min(max(room - rows - 3, 2), room - _LEAST_ROWS - 2)
+        logged = logged[-left:] if left > 0 else []
         table = _table(model, screen, now, max(room - len(logged) - 1, 1))
     lines = [*head, *table, "", *detail, *logged, *below]
     if screen.rows is not None and len(lines) > screen.rows:  # the message and the keys stay
@@ -95,8 +96,8 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
     yield from wrapped(f"tonight {_tonight(model, now)}", screen.columns)
     spent_usd, budget_usd, names = model.budget()
     if names:
-        whose = "" if len(names) == len(rows) else f" for {first_names(names)}"
-        spent = f"{usd_words(spent_usd)} of {usd_words(budget_usd)}{clean(whose)}"
+        whose = "" if len(names) == len(rows) else f" for {len(names)} of {count(len(rows), 'ralph')}"
+        spent = f"{usd_words(spent_usd)} of {usd_words(budget_usd)}{whose}"
         yield f"budget  {_bar(round(100 * spent_usd), max(round(100 * budget_usd), 1))}  {spent}"
     width = max((len(clean(each["account"])) for each in model.accounts), default=0)
     for each in model.accounts[:_MOST_ACCOUNTS]:
@@ -108,8 +109,8 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
 def _tonight(model: TopModel, now: float) -> str:
     """Return the figures of the night, which are in the files of the daemon."""
     if not model.nights:
-        where, own = model.state_directory, [row.name for row in model.rows() if "/" not in row.name]
-        return f"unknown: no history of {first_names(own)} in {where}" if model.have_nights and own else "…"
+        where, is_known = clean(model.state_directory), any("/" not in name for name in model.views)
+        return f"unknown: no history can be read in {where}" if model.have_nights and is_known else "…"
     rate = usd_per_hour(model.summaries(), now)
     return night.figures(model.summaries()) + (f", {usd_words(rate)}/h" if rate else "")
 
