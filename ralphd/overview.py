@@ -35,25 +35,29 @@ class Row:
     """One ralph in a list. ``needs_you``: nothing continues before a person acts.
 
     ``until`` is the RFC 3339 time at which a wait ends. ``tasks`` are how many are done, and how many there
-    are. ``seen`` is what was recognised in the output of a loop that reports nothing itself.
+    are. ``seen`` is what was recognised in the output of a loop that reports nothing itself. ``as_of`` is
+    when the view was read, for one of another machine that could not be read now.
     """
 
     def __init__(self, view: "View") -> None:
         seen, tasks = part(view, "seen"), part(view, "tasks")
-        counts = tasks.get("done"), tasks.get("total")
+        done, total = tasks.get("done"), tasks.get("total")
         task = view.get("task")
         self.view = view
         self.name = str(view.get("name") or "?")
         self.word = word(view)
         self.needs_you = needs_you(view)
         self.until = part(view, "wait").get("until") or part(seen, "limit").get("resets_at")
-        self.tasks = counts if all(type(count) is int for count in counts) else None
+        self.tasks = (done, total) if type(done) is int and type(total) is int else None
         self.task = str(task.get("title") or task.get("id") or "") if isinstance(task, dict) else ""
         self.agent = str(view.get("agent") or seen.get("agent") or "")
         costs = (view.get("total_cost_usd"), seen.get("cost_usd"))
         self.cost_usd = next((cost for cost in costs if isinstance(cost, int | float) and cost), None)
         finished_at = view.get("finished_at") if self.word in FINISHED else None
         self.last_at = finished_at or view.get("last_output_at")
+        self.as_of = view.get("as_of")
+        place = WORDS.index(self.word) if self.word in WORDS else len(WORDS)
+        self.order = not self.needs_you, place, self.name
 
 
 def part(view: "View", key: str) -> "View":
@@ -112,11 +116,7 @@ def is_at_work(view: "View") -> bool:
 
 def rows(views: "Iterable[View]") -> list[Row]:
     """Return the ralphs as rows: those that need a person first, then those at work, then the others."""
-
-    def order(row: Row) -> tuple[bool, int, str]:
-        return not row.needs_you, WORDS.index(row.word) if row.word in WORDS else len(WORDS), row.name
-
-    return sorted(map(Row, views), key=order)
+    return sorted(map(Row, views), key=lambda row: row.order)
 
 
 def folded(rows: "Sequence[Row]") -> "tuple[Sequence[Row], Sequence[Row]]":

@@ -6,6 +6,7 @@ files.
 
 from __future__ import annotations
 
+from ralphctl.format import humanize
 from ralphctl.format.humanize import View, ago, count, cut, moment, part, pause_words, since_words, until
 from ralphctl.format.output import clean
 
@@ -101,7 +102,7 @@ def _why(checkpoint: View) -> str:
 
 def _cost(checkpoint: View) -> str:
     cost = checkpoint.get("total_cost_usd")
-    return f"${cost:.2f}" if isinstance(cost, int | float) and 0 < cost < 1e9 else ""
+    return humanize.usd_words(cost) if isinstance(cost, int | float) and 0 < cost < 1e9 else ""
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ import json
 import time
 
 from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import View, clock, count, last_exit, moment
+from ralphctl.format.humanize import View, clock, count, last_exit, moment, usd_words
 
 
 def event_words(kind: str, data: View) -> str:
@@ -82,7 +82,7 @@ def _attempt(data: View) -> str:
         how = _HOW.get(str(data.get("outcome")), "succeeded")
     cost, commits = data.get("cost_usd"), data.get("commits")
     figures = [count(commits, "commit")] if isinstance(commits, int) and commits else []
-    figures += [f"${cost:.2f}"] if isinstance(cost, int | float) and cost else []
+    figures += [usd_words(cost)] if isinstance(cost, int | float) and cost else []
     follows = f"; next: {data['next']}" if data.get("next") else ""
     return (f"{where}: " if where else "") + ", ".join([f"{who} {how}", *figures]) + follows
 

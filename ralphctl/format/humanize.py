@@ -179,6 +179,11 @@ def count(number: int, noun: str, plural: str = "") -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"
 
 
+def usd_words(usd: float) -> str:
+    """Return ``$4.20``."""
+    return "less than $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
+
+
 def wrapped(text: str, columns: int) -> list[str]:
     """Return ``text`` in lines of ``columns`` characters; a longer word stays whole, to be copied."""
     return textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False) or [""]

@@ -19,6 +19,8 @@ COLOURS = dict.fromkeys(("paused", "waiting", "limited"), YELLOW)
 COLOURS |= {"working": GREEN, "testing": GREEN, "done": BLUE, "failed": RED}
 """By word (``ralphd.overview``)."""
 _TASK_CHARS = 60
+_TOLD = ("resources", "schedule", "usage_limit")
+"""Waits whose message says what exactly is waited for."""
 
 
 def state_words(view: View, now: float) -> str:
@@ -60,8 +62,15 @@ def reason(view: View, now: float) -> str:
             since = "" if at is None else f", requested {duration(now - at)} ago"
             verb = "pauses" if state == "pausing" else "stops"
             return (clean(what) or f"{verb} as soon as its run has ended") + since
+        case "unknown":
+            return clean(view.get("message") or "")
         case _:
             return "starting" if state == "starting" else ""
+
+
+def age_words(view: View, now: float) -> str:
+    """Return how old the view of a ralph of another machine is; empty for a present one."""
+    return since_words("as of ", view.get("as_of"), now, " ago")
 
 
 def _wait_reason(view: View) -> str:
@@ -70,11 +79,17 @@ def _wait_reason(view: View) -> str:
         limit = part(part(view, "seen"), "limit")
         return f"{clean(limit.get('agent'))}: {clean(limit.get('name') or 'usage limit')} (seen in output)"
     own = clean(wait.get("reason") or "unknown").strip()
-    if own in ("resources", "schedule", "usage_limit") and view.get("message"):
+    if own in _TOLD and view.get("message"):
         return clean(view["message"])
     if own in overview.LIMITS:
         return humanize.pause_words(own)
     return own.rstrip(".") if " " in own else wait_words(own)
+
+
+def waiting_words(view: View) -> str:
+    """Return what the present wait is for: ``waiting to restart after a failure``."""
+    own = wait_of(view).get("reason") or "unknown"
+    return f"waiting {wait_words((view.get('message') if own in _TOLD else None) or own)}"
 
 
 def _pid(view: View) -> str:
@@ -214,7 +229,7 @@ def work_words(view: View) -> str:
         count(view["iteration"], "iteration") if view.get("iteration") else "",
         f"task {humanize.cut(clean(row.task or task), _TASK_CHARS)}" if task else "",
         clean(row.agent),
-        f"${row.cost_usd:.2f}{'' if view.get('total_cost_usd') else seen}" if row.cost_usd else "",
+        humanize.usd_words(row.cost_usd) + seen * (not view.get("total_cost_usd")) if row.cost_usd else "",
     ]
     return ", ".join(filter(None, parts))
 

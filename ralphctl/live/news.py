@@ -13,6 +13,7 @@ from ralphctl.format.output import clean
 from ralphctl.live.screen import WORTH_A_LINE_S
 from ralphd.dataclass import dataclass
 from ralphd.overview import LIMITS
+from ralphd.wire import SETTLED_STATES
 
 Event: TypeAlias = View
 
@@ -52,7 +53,6 @@ _TITLES = {
     "ralph.escalated": (PanelKind.ERROR, "needs you"),
     "daemon.degraded": (PanelKind.ERROR, "ralphd works with restrictions"),
 }
-_SETTLES = ("failed", "paused", "done", "stopped")
 _OUT_OF_TIME = ("timeout", "stall")
 
 
@@ -81,7 +81,7 @@ def _panel(event: Event, view: View, now: float) -> Panel | None:
             return _attempt(data, view, now)
         case "wait.started":
             return _wait(event, now)
-        case "ralph.escalated" if view.get("state") in _SETTLES:
+        case "ralph.escalated" if view.get("state") in SETTLED_STATES:
             return None
         case "agent.exhausted" if data.get("until"):
             return None  # a limit: the log line says all of it, and nobody has to act

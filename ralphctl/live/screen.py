@@ -17,9 +17,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ralphctl.format import log_text, state_text
-from ralphctl.format.humanize import clock, duration, moment, wait_words
-from ralphctl.format.output import clean, discard, has_colour, is_foreground, message
-from ralphd.dataclass import dataclass
+from ralphctl.format.humanize import clock, duration, moment
+from ralphctl.format.output import discard, has_colour, is_foreground, message
 from ralphd.errors import RalphdError
 
 _WIPE_LIMIT_S = 0.2
@@ -253,12 +252,12 @@ def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> l
     """
     left, ends, key = wait_left(view, now), wait_ends_at(view), ", s: skip" if has_keys else ""
     if is_waiting(view, now) and ends is None:
-        text = f"waiting {_reason(view)}"
+        text = f"{state_text.waiting_words(view)}"
         return [text + key, text]
     if not left or ends is None:
         return []
-    text = f"waiting {_reason(view)}: {left} left"
-    shortest = f"{left} left: waiting {_reason(view)}"
+    text = f"{state_text.waiting_words(view)}: {left} left"
+    shortest = f"{left} left: {state_text.waiting_words(view)}"
     return [f"{text} (until {clock(ends, now)}){key}", text + key, text, shortest]
 
 
@@ -275,14 +274,10 @@ def wait_announcement(view: Mapping[str, Any], now: float) -> str:
     if is_logged or not is_waiting(view, now):
         return ""
     if ends is None:
-        return f"waiting {_reason(view)}; to skip it: ralphctl skip-wait"
+        return f"{state_text.waiting_words(view)}; to skip it: ralphctl skip-wait"
     if ends - now < WORTH_A_LINE_S:
         return ""
     left = duration(ends - now + 0.999)
-    return f"waiting {_reason(view)}, {left} until {clock(ends, now)}; to skip it: ralphctl skip-wait"
-
-
-def _reason(view: Mapping[str, Any]) -> str:
-    reason = str(state_text.wait_of(view).get("reason", "unknown"))
-    why = view.get("message") if reason == "resources" else None  # what it waits for, of several things
-    return clean(wait_words(why or reason))
+    return (
+        f"{state_text.waiting_words(view)}, {left} until {clock(ends, now)}; to skip it: ralphctl skip-wait"
+    )

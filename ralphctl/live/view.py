@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from ralphctl.client import streams, waiting
 from ralphctl.client.client import Client
-from ralphctl.format.humanize import cells, count, cut, duration, moment
+from ralphctl.format.humanize import cells, count, cut, duration, moment, usd_words
 from ralphctl.format.output import clean, message
 from ralphctl.format.state_text import is_built_in
 from ralphctl.live import news, screen
@@ -352,15 +352,14 @@ def _parts(view: View, context: RegionContext, now: float) -> list[tuple[int, st
     runs = state not in wire.SETTLED_STATES
     began, printed = moment(view.get("started_at")), moment(view.get("last_output_at"))
     quiet = state == "running" and printed is not None and now - printed >= _QUIET_S and now - printed
-    seen = view.get("seen") or {}  # in the output of a loop that reports nothing itself
-    cost = view.get("total_cost_usd") or seen.get("cost_usd")
+    row = overview.Row(view)
     parts = [
-        (0, clean(str(view.get("name") or "?"))),
-        (1, context.trouble or clean(overview.word(view))),
+        (0, clean(row.name)),
+        (1, context.trouble or clean(row.word)),
         (4, duration(now - began) if runs and began is not None else ""),
         (2, _iteration(view)),
-        (5, clean(str(view.get("agent") or seen.get("agent") or ""))),
-        (3, f"${cost:.2f}" if isinstance(cost, int | float) and cost else ""),
+        (5, clean(row.agent)),
+        (3, usd_words(row.cost_usd) if row.cost_usd else ""),
         (6, f"quiet for {duration(quiet)}" if quiet else ""),
     ]
     return [(rank, text) for rank, text in parts if text]
@@ -383,7 +382,7 @@ def _task(view: View, context: RegionContext, room: int) -> str:
     task = view.get("task")
     if not isinstance(task, dict) or view.get("state") in wire.SETTLED_STATES:
         return ""
-    title = clean(str(task.get("title") or task.get("id") or "?"))
+    title = clean(overview.Row(view).task or "?")
     where = f" {context.task_position[0]} of {context.task_position[1]}" if context.task_position else ""
     return cut(f"task{where}: {title}", room)
 

@@ -115,6 +115,7 @@ class Gatherer:
             is_unknown = tally.cost.include(entry)
         if agent.cost.micro_usd > spent:
             self._summary.spending.append((at, agent.cost.micro_usd - spent))
+            self._effort(of)[0] += agent.cost.micro_usd - spent
         if is_unknown:
             self._without_cost.append((of[0], task.cost, agent.cost))
         self._task_iterations[task.id][of[1]] = None
@@ -125,11 +126,15 @@ class Gatherer:
 
     def _iteration(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._summary.iterations += 1
+        self._effort(of)[1] += len(history.commits(entry.get("commits")))
         task = self._task(entry)
         self._task_iterations[task.id][of[1]] = None
         if entry.get("complete") is True:
             self._done.append((text(entry.get("key")), at, task))
         self._add_commits(task, entry.get("commits"))
+
+    def _effort(self, of: Iteration) -> list[int]:
+        return self._summary.efforts.setdefault(of, [0, 0])
 
     def _verdict(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         task = self._task(entry)

@@ -189,6 +189,8 @@ class SpanSummary:
     repairs: list[Mapping[str, Any]] = field(default_factory=list)
     cost: ReportCost = field(default_factory=ReportCost)
     spending: list[tuple[Moment, int]] = field(default_factory=list)
+    efforts: dict[tuple[str, int | None], list[int]] = field(default_factory=dict)
+    """For each iteration in turn: its cost in millionths of a dollar, and how many commits it reported."""
     iterations: int = 0
     attempts: int = 0
     runs: int = 0
@@ -303,7 +305,7 @@ class RalphReport:
     @property
     def needs_you(self) -> bool:
         """Whether it or its branch in the landing queue waits for a person."""
-        return self.state.needs_person or overview.landing_need(self.view) != ""
+        return overview.needs_you(self.view) or overview.landing_need(self.view) != ""
 
     @property
     def has_untold_costs(self) -> bool:
@@ -321,8 +323,15 @@ class RalphReport:
     def usd_per_hour(self) -> float:
         """What an hour of the span cost, up to now or to the last entry; 0 for a span under 10 minutes."""
         end = self.summary.until if self.state.runs else self.summary.last_at or self.summary.until
-        lasted_s = end - self.summary.since
-        return self.summary.cost.micro_usd / MICRO / lasted_s * 3600 if lasted_s >= 600 else 0.0
+        return usd_per_hour([self.summary], end)
+
+
+def usd_per_hour(summaries: Sequence[SpanSummary], end: Moment) -> float:
+    """Return what an hour cost since the first of these began; 0 for a span under 10 minutes."""
+    lasted_s = end - min((each.since for each in summaries), default=end)
+    return (
+        sum(each.cost.micro_usd for each in summaries) / MICRO / lasted_s * 3600 if lasted_s >= 600 else 0.0
+    )
 
 
 def document(reports: Sequence[RalphReport], since: Moment, until: Moment) -> Any:

@@ -71,9 +71,14 @@ def known(environ: Mapping[str, str]) -> list[model.ReportSource]:
     state, sources = Path(wire.state_directory(environ)), []
     for is_build, pattern in ((False, "ralphs/*"), (True, "build/*/ralphs/*")):
         for home in sorted(state.glob(pattern)):
-            if isinstance(directory := (peek(home / _DEFINITION) or {}).get("directory"), str):
-                sources.append(model.ReportSource(home.name, directory, home, is_build))
+            sources += in_home(home, is_build=is_build)
     return sources
+
+
+def in_home(home: Path, *, is_build: bool = False) -> list[model.ReportSource]:
+    """Return the ralph whose files are in ``home``, if there is one."""
+    directory = (peek(home / _DEFINITION) or {}).get("directory")
+    return [model.ReportSource(home.name, directory, home, is_build)] if isinstance(directory, str) else []
 
 
 def nearest(directory: str, sources: Sequence[model.ReportSource]) -> model.ReportSource | None:
@@ -98,13 +103,12 @@ def read(source: model.ReportSource, since: float, until: float, now: float) -> 
     definition, view, summary = gathered(source, since, until, now)
     changed = diffstat(Path(source.directory), summary.kept) if summary.kept else None
     state, tasks = reported_state(view), _tasks(source, definition)
-    budget_usd = amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
     likely = None
     if source.home is not None and tasks is not None and tasks.open:
         from ralphd.store.shared.quota import forecast_for  # loads pydantic
 
         likely = forecast_for(source.home.parent.parent, source.name, [each.id for each in tasks.open], now)
-    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd, likely)
+    return model.RalphReport(source, view, state, summary, tasks, changed, budget_usd(definition), likely)
 
 
 def gathered(
@@ -117,6 +121,11 @@ def gathered(
     for entry in reader.entries(rfc3339(since)):
         gatherer.add(entry)
     return definition, view, gatherer.finish(reported_state(view), now, reader)
+
+
+def budget_usd(definition: View) -> float:
+    """Return the ralph's ``max_cost_usd``; 0 without a limit."""
+    return amount(part(_values(definition), "ralph").get("max_cost_usd")) or 0.0
 
 
 def _view(source: model.ReportSource, definition: View) -> View:

@@ -121,6 +121,20 @@ def drawn(cells: Iterable[str], *, encoding: str = "utf-8", colour: bool = False
     return "".join(paint(cell, shade, on=bool(shade)) for cell, shade in shades)
 
 
+_LEVELS: Final = "▁▂▃▄▅▆▇"
+
+
+def sparkline(efforts: Iterable[Sequence[int]], number: int) -> str:
+    """Return the last ``number`` iterations, each as its share of the most: by cost, else by commits."""
+    last = list(efforts)[-number:]
+    values = [cost for cost, _ in last]
+    values = values if any(values) else [commits for _, commits in last]
+    most = max(values, default=0) or 1
+    return "".join(
+        _LEVELS[(each * (len(_LEVELS) - 1) + most - 1) // most] if each else "·" for each in values
+    )
+
+
 def legend(*, encoding: str = "utf-8") -> str:
     """Return what the cells mean; a cell and its word are joined by a no-break space."""
     return "  ".join(

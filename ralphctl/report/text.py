@@ -10,7 +10,7 @@ from functools import partial
 
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.gate_text import commit_words
-from ralphctl.format.humanize import View, clock, count, cut, duration, minute, moment, until, wait_words
+from ralphctl.format.humanize import View, clock, count, cut, duration, minute, moment, until, usd_words
 from ralphctl.format.output import clean
 from ralphctl.report import model
 from ralphctl.report.model import MICRO, TIME_USES, WAITS, RalphReport, ReportCost, ReportRevert, ReportTask
@@ -52,7 +52,7 @@ def page(report: RalphReport, now: float) -> ReportPage:
 
 def overview(reports: Sequence[RalphReport], since: float, to: float, now: float) -> ReportPage:
     """Return a few lines on each ralph, those that need a person first."""
-    ordered = sorted(reports, key=lambda report: (not report.needs_you, report.source.name))
+    ordered = sorted(reports, key=lambda each: (not each.needs_you, overview_words.Row(each.view).order))
     blocked = sum(report.needs_you for report in reports)
     silent = sum(report.has_untold_costs for report in reports)
     total = sum((report.summary.cost for report in reports), ReportCost())
@@ -231,7 +231,7 @@ def _blocked_words(report: RalphReport, now: float) -> str:
     elif state.needs_person:
         why = cut(message or state_text.state_words(view, now), _WHY_CHARS)
     elif state.waits_for is not None:
-        why = f"waiting {wait_words(view['wait'].get('reason') or 'unknown')}"
+        why = state_text.waiting_words(view)
     elif used_up:
         which = clean(used_up[0].id) if len(used_up) == 1 else count(len(used_up), "task")
         why = f"{which} failed too often; it is not retried"
@@ -398,11 +398,6 @@ def cost_words(cost: ReportCost, *, brief: bool = False) -> str:
         return words
     attempts = count(cost.unknown, "attempt")
     return f"{words} + {cost.unknown} unknown" if brief else f"{words}, and {attempts} of unknown cost"
-
-
-def usd_words(usd: float) -> str:
-    """Return ``$4.20``."""
-    return "less than $0.01" if 0 < usd < 0.005 else f"${usd:,.2f}"
 
 
 def _why(reason: str) -> str:

@@ -15,18 +15,42 @@ from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.events import Key, Resize
-from textual.widgets import Static
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
 
 from ralphctl.live.keys import Controls, View, ViewKey
 from ralphctl.top.feed import TopFeed
 from ralphctl.top.page import TopScreen, page, shown_rows
 from ralphd import wire
 
-_FRAME_S = 0.25
+_FRAME_S = 0.5
 _MESSAGE_S = 8.0
-_MORE = (("↑ ↓ PgUp PgDn", "select a ralph"), ("Enter", "attach"), ("l", "logs"), ("e", "explain"))
-_PROGRAMS = {"enter": ("attach",), "l": ("logs", "--follow"), "e": ("explain",)}
+_MORE = (
+    *(("↑ ↓ PgUp PgDn", "select a ralph"), ("Enter", "attach"), ("l", "logs")),
+    *(("d", "the changes of its last iteration"), ("e", "explain")),
+)
+_PROGRAMS = {"enter": ("attach",), "l": ("logs", "--follow"), "d": ("diff",), "e": ("explain",)}
 _MOVES = {"up": -1, "k": -1, "down": 1, "j": 1, "pageup": -10, "pagedown": 10, "home": -10_000, "end": 10_000}
+
+
+class TopLines(Widget):
+    """Lines of text. Only those that differ from the last ones are drawn: most seconds, that is the clock."""
+
+    lines: Sequence[str] = ()
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Draw these lines, which are as wide as the screen at most."""
+        rows, before = max(len(lines), len(self.lines)), self.lines
+        self.lines = lines
+        changed = [y for y in range(rows) if before[y : y + 1] != lines[y : y + 1]]
+        if changed:
+            self.refresh(*(Region(0, y, self.size.width, 1) for y in changed))
+
+    def render_line(self, y: int) -> Strip:
+        """Return one line."""
+        text = Text.from_ansi(self.lines[y], no_wrap=True) if y < len(self.lines) else Text()
+        return Strip(text.render(self.app.console)).adjust_cell_length(self.size.width)
 
 
 class TopApp(App[int]):
@@ -37,13 +61,13 @@ class TopApp(App[int]):
         Binding("ctrl+c", "interrupt", priority=True),
         Binding("ctrl+z", "suspend_process", priority=True),
     ]
-    CSS = "Screen { overflow: hidden hidden; background: ansi_default; } Static { height: 100%; }"
+    CSS = "Screen { overflow: hidden hidden; background: ansi_default; } TopLines { height: 100%; }"
 
     def __init__(self, feed: TopFeed, *, colour: bool, utf8: bool, words: Sequence[str] = ()) -> None:
         super().__init__(ansi_color=True)
         self._feed, self._colour, self._utf8, self._words = feed, colour, utf8, words
-        self._message, self._said_at, self._drawn, self._second = "", 0.0, "", 0
-        self._page = Static(markup=False)
+        self._message, self._said_at, self._second = "", 0.0, 0
+        self.picture = TopLines()
         self._controls = self._controls_of("")
         self._select(0)
 
@@ -51,10 +75,10 @@ class TopApp(App[int]):
 
     def compose(self) -> ComposeResult:
         """Return the one widget: the picture is text."""
-        yield self._page
+        yield self.picture
 
     def on_mount(self) -> None:
-        """Begin to draw, at most four times a second, and to heed signals."""
+        """Begin to draw news, twice a second at most, and to heed signals."""
         for number in (signal.SIGTERM, signal.SIGHUP):
             with suppress(ValueError, RuntimeError):  # tests run it outside of the main thread
                 asyncio.get_running_loop().add_signal_handler(number, self.action_interrupt)
@@ -84,10 +108,7 @@ class TopApp(App[int]):
             self.size.width, self.size.height, self._feed.selected, list(log.lines), log.output_at, message,
             self._feed.trouble, self._colour, self._utf8,
         )  # fmt: skip
-        shown = "\n".join(page(self._feed.model, screen, time.time()))
-        if shown != self._drawn:
-            self._drawn = shown
-            self._page.update(Text.from_ansi(shown, no_wrap=True, overflow="crop"), layout=False)
+        self.picture.show(page(self._feed.model, screen, time.time()))
 
     def _say(self, text: str) -> None:
         self._message, self._said_at = text, time.monotonic()
@@ -105,6 +126,7 @@ class TopApp(App[int]):
         elif key in _MOVES:
             self._select(_MOVES[key])
         elif key in _PROGRAMS and name:
+            key = "l" if key == "enter" and "/" in name else key  # who watches another machine reads its log
             self._run(*_PROGRAMS[key], name)
         elif len(letter) == 1 and (name or letter == "q"):
             self._controls.press(ord(letter), view)

@@ -10,22 +10,24 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ralphctl.format import incident_text, state_text, table_text
-from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, part, wrapped
+from ralphctl.format.humanize import View, ago, cells, clock, count, cut, minute, usd_words, wrapped
 from ralphctl.format.output import BOLD, DIM, RED, YELLOW, clean, paint
 from ralphctl.report import night, strip
+from ralphctl.report.model import usd_per_hour
 from ralphctl.top.model import TopModel
 from ralphd import overview
 from ralphd.dataclass import dataclass
 
 LOG_LINES = 5
-_HEADS = ("NAME", "STATE", "TASK", "PROGRESS", "NOW", "ITER", "COST")
+_HEADS = ("NAME", "STATE", "TASK", "PROGRESS", "NOW", "ITER", "COST", "EACH")
 _STATE, _TASKS, _PROGRESS, _NOW = 1, 2, 3, 4
-_LEFT_OUT = (_PROGRESS, 5, 6, _TASKS)
+_LEFT_OUT = (7, _PROGRESS, 5, 6, _TASKS)
 """Columns by how soon they are left out where NOW has no room."""
-_LEAST_NOW, _MOST_NAME, _BAR, _MOST_ACCOUNTS, _MOST_NEEDS, _LEAST_ROWS = 20, 24, 10, 3, 2, 3
-_KEYS = "↑↓ select  ⏎ attach  l logs  e explain  p pause/resume  s skip wait  S stop  ? help  q quit"
+_LEAST_NOW, _MOST_NAME, _BAR, _MOST_ACCOUNTS, _MOST_NEEDS, _LEAST_ROWS, _SPARKS = 20, 24, 10, 3, 2, 3, 5
+_KEYS = "↑↓ select  ⏎ attach  l logs  d diff  e explain  p pause/resume  s skip wait  S stop  ? help  q quit"
+_FEW_KEYS = "↑↓ ⏎ l d e p s S  ? help  q quit"
 _SGR = re.compile(r"(\x1b\[[0-9;:]{0,64}m)")
-_PLAIN = str.maketrans("█░▒▸│┤▕▏·⏎↑↓…", "#.->||||-^^v~")
+_PLAIN = str.maketrans("█░▒▸│┤▕▏·⏎↑↓…▁▂▃▄▅▆▇", "#.->||||-^^v~_.:-=+*")
 """For terminals without these characters."""
 
 
@@ -58,7 +60,9 @@ def page(model: TopModel, screen: TopScreen, now: float) -> list[str]:
         table = _table(model, screen, now, None)
     else:
         room = screen.rows - len(head) - len(detail) - len(below) - 1
-        logged = logged[: max(room - _LEAST_ROWS - 2, 0)]
+        rows = min(len(shown_rows(model)), room)  # those come before lines of the log, but for two
+        left = min(max(room - rows - 3, 2), room - _LEAST_ROWS - 2)
+        logged = logged[-left:] if left > 0 else []
         table = _table(model, screen, now, max(room - len(logged) - 1, 1))
     lines = [*head, *table, "", *detail, *logged, *below]
     if screen.rows is not None and len(lines) > screen.rows:  # the message and the keys stay
@@ -89,13 +93,26 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
     shade = RED if screen.trouble else BOLD
     for line in [f"{left}{' ' * gap}{at}"] if gap > 1 else wrapped(left, screen.columns):
         yield paint(line, shade, on=screen.colour)
-    figures = night.figures(model.summaries()) if model.nights else "…"
-    yield from wrapped(f"tonight {figures}", screen.columns)
+    yield from wrapped(f"tonight {_tonight(model, now)}", screen.columns)
+    spent_usd, budget_usd, names = model.budget()
+    if names:
+        whose = "" if len(names) == len(rows) else f" for {len(names)} of {count(len(rows), 'ralph')}"
+        spent = f"{usd_words(spent_usd)} of {usd_words(budget_usd)}{whose}"
+        yield f"budget  {_bar(round(100 * spent_usd), max(round(100 * budget_usd), 1))}  {spent}"
     width = max((len(clean(each["account"])) for each in model.accounts), default=0)
     for each in model.accounts[:_MOST_ACCOUNTS]:
         yield incident_text.account_line(each, width, now, None, colour=screen.colour)
     if (more := len(model.accounts) - _MOST_ACCOUNTS) > 0:
         yield f"and {count(more, 'account')} more: ralphctl quota"
+
+
+def _tonight(model: TopModel, now: float) -> str:
+    """Return the figures of the night, which are in the files of the daemon."""
+    if not model.nights:
+        where, is_known = clean(model.state_directory), any("/" not in name for name in model.views)
+        return f"unknown: no history can be read in {where}" if model.have_nights and is_known else "…"
+    rate = usd_per_hour(model.summaries(), now)
+    return night.figures(model.summaries()) + (f", {usd_words(rate)}/h" if rate else "")
 
 
 # --- the table ---
@@ -115,7 +132,7 @@ def _table(model: TopModel, screen: TopScreen, now: float, room: int | None) -> 
         first = min(max(at - fit // 2, 0), max(len(rows) - fit, 0))
         last = min(first + fit, len(rows))
         notes = [", ".join([f"{first + 1} to {last} of {count(len(rows), 'ralph')}", *notes])]
-    shown = [_cells(row, now) for row in rows[first:last]]
+    shown = [[*_cells(row, now), model.sparkline(row.name, _SPARKS)] for row in rows[first:last]]
     widths = _widths([_HEADS, *shown], screen.columns - 1)
     lines = [paint(f" {_line(_HEADS, widths)}", DIM, on=screen.colour)]
     for i, texts in enumerate(shown, first):
@@ -127,9 +144,8 @@ def _table(model: TopModel, screen: TopScreen, now: float, room: int | None) -> 
 
 def _cells(row: overview.Row, now: float) -> list[str]:
     known, until = table_text.fields(row, now), table_text.state_cell(row, now).removeprefix(row.word).strip()
-    tasks = part(row.view, "tasks")
-    bar = _bar(tasks["done"], tasks["total"]) if row.tasks else ""
-    words = ": ".join(filter(None, (until, known["now"])))
+    bar = _bar(*row.tasks) if row.tasks else ""
+    words = ": ".join(filter(None, (until, state_text.age_words(row.view, now), known["now"])))
     return [known["name"], clean(row.word), known["tasks"], bar, words, known["iteration"], known["cost"]]
 
 
@@ -174,7 +190,7 @@ def _detail(model: TopModel, screen: TopScreen, now: float) -> list[str]:
     output_at = max(str(view.get("last_output_at") or ""), screen.output_at)
     last = f"last output {ago(output_at, now)}"
     words = wrapped(f"{name}: {state_text.state_words(view, now)}", room)[:3]
-    words += wrapped(", ".join(filter(None, (work, last))), room)[:3]
+    words += wrapped(", ".join(filter(None, (state_text.age_words(view, now), work, last))), room)[:3]
     return [*_strip(model, screen), *(f" {line}" for line in words)]
 
 
@@ -198,7 +214,8 @@ def _below(model: TopModel, screen: TopScreen, now: float) -> list[str]:
         return lines
     said = map(clean, screen.message.splitlines())
     lines += [paint(line, YELLOW, on=screen.colour) for line in said]
-    return [*lines, paint(_KEYS, DIM, on=screen.colour)]
+    keys = _KEYS if cells(_KEYS) <= screen.columns else _FEW_KEYS
+    return [*lines, paint(keys, DIM, on=screen.colour)]
 
 
 def _need(view: View, screen: TopScreen) -> list[str]:

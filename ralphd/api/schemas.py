@@ -274,6 +274,16 @@ class FleetView(BaseModel):
     limits: list[dict[str, Any]]
 
 
+class FleetRalphsView(BaseModel):
+    """The ralphs of the machines other than ``host``, which answers: views, named ``MACHINE/NAME``.
+
+    If it could not be read now, it is as at its ``as_of``; its state is ``unknown`` if it never was read.
+    """
+
+    host: str
+    ralphs: list[dict[str, Any]]
+
+
 class ExplainedItemView(BaseModel):
     """An item, what it waits for, and for each machine the needs that it does not meet."""
 

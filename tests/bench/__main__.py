@@ -60,6 +60,7 @@ ROWS = (
     Row("capture", rows_output.capture, 120.0, gates=True),
     Row("follow", rows_output.follow, 60.0),
     Row("view", rows_view.watching, 60.0),
+    Row("top", rows_view.watching_all, 120.0),
     Row("fleet", rows_fleet.fleet_rows, 180.0, gates=True),
     Row("start", rows_start.daemon_starts, 60.0),
     Row("loop", rows_loop.iterations, 90.0),

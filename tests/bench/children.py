@@ -152,7 +152,7 @@ def chatter(lines: str) -> None:
         due = int((now - began) * int(lines))
         os.write(1, b"".join(b"line %-94d\n" % (written + n) for n in range(due - written)))
         written = due
-        time.sleep(0.01)
+        time.sleep(max(0.01, 1 / int(lines)))
 
 
 def argv(*words: object) -> list[str]:

@@ -6,11 +6,10 @@ from html import escape
 from itertools import groupby
 from typing import Final
 
-from ralphctl.format.humanize import minute
+from ralphctl.format.humanize import minute, usd_words
 from ralphctl.format.output import clean
 from ralphctl.report.model import MICRO
 from ralphctl.report.strip import CELLS
-from ralphctl.report.text import usd_words
 from ralphd.core.time import Moment
 
 _WIDE: Final = 640

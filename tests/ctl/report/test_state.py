@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from ralphctl.report.model import RalphReport, ReportSource, SpanSummary
 from ralphctl.report.read import reported_state, task_list_state
+from ralphd import overview
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.time import rfc3339
+from ralphd.wire import STATES
 
 END = 1_795_280_400.0
 View = dict[str, Any]
@@ -28,6 +31,16 @@ def test_what_blocks_it_and_whether_a_person_is_needed(view: View, blocked: bool
     found = reported_state(view)
 
     assert (found.is_blocked, found.needs_person) == (blocked, person)
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("more", [{}, {"pause_reason": "user_requested"}, {"wait": {"until": rfc3339(END)}}])
+def test_a_report_agrees_with_status_on_who_needs_you(state: str, more: View) -> None:
+    view, source = {"name": "api", "state": state, **more}, ReportSource("api", "/somewhere", None)
+    summary = SpanSummary(0.0, END)
+    report = RalphReport(source, view, reported_state(view), summary, None, None)
+
+    assert report.needs_you == overview.Row(view).needs_you
 
 
 def test_agents_that_are_out_until_a_person_acts_are_named() -> None:

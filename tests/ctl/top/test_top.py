@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ralphctl.client.client import Client
 from ralphctl.format.humanize import cells
 from ralphctl.format.output import clean
+from ralphctl.report.strip import sparkline
 from ralphctl.top.model import TopModel, gathered
 from ralphctl.top.page import TopScreen, fitted, page
 from ralphd.core.time import rfc3339
@@ -157,11 +158,52 @@ def test_a_line_with_colours_is_cut_by_what_is_seen() -> None:
     assert fitted("\x1b[31mred\x1b[0m", 3) == "\x1b[31mred\x1b[0m"
 
 
+@pytest.fixture
+def real_night(night_of_five: FakeDaemon, held: Path) -> TopModel:
+    """The model, with the histories that are in the files of the daemon."""
+    status = {"version": "0.2.0", "daemon": {"state_directory": str(held)}}
+    night_of_five.on(
+        "GET /v1/status", lambda _: Answer({**status, "ralphs": [*night_of_five.views.values()]})
+    )
+    return gathered(Client(lambda: [str(night_of_five.path)]), EVENING)
+
+
+def test_a_budget_has_a_line(real_night: TopModel, held: Path) -> None:
+    path = held / "ralphs" / "api" / "ralph.json"
+    limit = {"configuration": {"values": {"ralph": {"max_cost_usd": 1.32}}}}
+    path.write_text(json.dumps(json.loads(path.read_text()) | limit))
+    real_night.read_nights(real_night.views, NOW)
+    lines = page(real_night, TopScreen(80), NOW)
+    assert "budget  █████░░░░░  $0.66 of $1.32 for 1 of 5 ralphs" in lines
+    assert real_night.document(NOW)["budget"] == {"spent_usd": 0.66, "usd": 1.32, "ralphs": ["api"]}
+    assert any(line.startswith("tonight ") and line.endswith("/h") for line in lines)
+
+
+def test_each_iteration_has_a_bar(real_night: TopModel) -> None:
+    real_night.read_nights(real_night.views, NOW)
+    (row,) = [line for line in page(real_night, TopScreen(80), NOW) if line.startswith(" api ")]
+    assert row.endswith("  ▇▇▇▇▇")
+    assert sparkline([[9, 1], [0, 0], [50, 1], [100, 1], [1, 2]], 4) == "·▄▇▂"
+    assert sparkline([[0, 1], [0, 2], [0, 0]], 5) == "▄▇·", "without costs by commits"
+
+
+def test_a_night_that_cannot_be_read_is_said(real_night: TopModel, tmp_path: Path) -> None:
+    assert any(line == "tonight …" for line in page(real_night, TopScreen(80), NOW))
+    real_night.state_directory = str(tmp_path / "gone")
+    real_night.read_nights(real_night.views, NOW)
+    shown = " ".join(page(real_night, TopScreen(200), NOW))
+    assert f"tonight unknown: no history can be read in {tmp_path}/gone" in shown
+
+
+def test_narrow_screens_have_all_keys() -> None:
+    for columns in (40, 80):
+        assert page(model_of([view("api")]), TopScreen(columns, 24, "api"), NOW)[-1].endswith("q quit")
+
+
 def test_the_selected_one_has_its_night_as_a_strip(
-    night_of_five: FakeDaemon, monkeypatch: pytest.MonkeyPatch, held: Path
+    real_night: TopModel,
 ) -> None:
-    monkeypatch.setenv("RALPHD_STATE_DIR", str(held))
-    model = gathered(Client(lambda: [str(night_of_five.path)]), EVENING)
+    model = real_night
     model.read_nights(model.views, NOW)
     wide, narrow = (page(model, TopScreen(columns, 24, "api"), NOW) for columns in (120, 40))
     (strip,) = [line for line in wide if line.startswith(" night 18:00 ┤")]
