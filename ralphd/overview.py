@@ -35,7 +35,8 @@ class Row:
     """One ralph in a list. ``needs_you``: nothing continues before a person acts.
 
     ``until`` is the RFC 3339 time at which a wait ends. ``tasks`` are how many are done, and how many there
-    are. ``seen`` is what was recognised in the output of a loop that reports nothing itself.
+    are. ``seen`` is what was recognised in the output of a loop that reports nothing itself. ``as_of`` is
+    when the view was read, for one of another machine that could not be read now.
     """
 
     def __init__(self, view: "View") -> None:
@@ -54,6 +55,7 @@ class Row:
         self.cost_usd = next((cost for cost in costs if isinstance(cost, int | float) and cost), None)
         finished_at = view.get("finished_at") if self.word in FINISHED else None
         self.last_at = finished_at or view.get("last_output_at")
+        self.as_of = view.get("as_of")
 
 
 def part(view: "View", key: str) -> "View":

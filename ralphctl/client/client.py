@@ -14,7 +14,7 @@ from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
 from ralphctl.offline.state import none_works_in
 from ralphd import wire
-from ralphd.errors import HubSilent, UnknownRalph, UsageError
+from ralphd.errors import HubSilent, NoFleet, NotFound, UnknownRalph, UsageError
 from ralphd.unix_http import UnixConnection
 
 EVENTS, FLEET_EVENTS = "/events", "/fleet/events"
@@ -169,6 +169,13 @@ class Client:
     def fleet(self) -> Reply:
         """Return the fleet as the daemon sees it."""
         return self._get("/fleet")
+
+    def elsewhere(self) -> dict[str, Any]:
+        """Return the views of the ralphs of other machines, and ``host``: this one, empty without a fleet."""
+        try:
+            return dict(self._get("/fleet/ralphs").value)
+        except (NoFleet, NotFound, UnknownRalph):  # the latter two: an older daemon has no such route
+            return {"host": "", "ralphs": []}
 
     def submit(self, item: Mapping[str, object]) -> Reply:
         """Add an item to the fleet."""

@@ -43,6 +43,7 @@ def top(*, once: bool) -> int | None:
         _check()
     shown = model.gathered(client, last_evening(now))
     if once or wants_json():  # else a thread reads them, after the first picture
+        shown.read_elsewhere(client)
         shown.read_nights(shown.views, now)
     end_if_json(shown.document(now), ensure_ascii=False)
     if not once:

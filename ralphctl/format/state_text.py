@@ -60,8 +60,15 @@ def reason(view: View, now: float) -> str:
             since = "" if at is None else f", requested {duration(now - at)} ago"
             verb = "pauses" if state == "pausing" else "stops"
             return (clean(what) or f"{verb} as soon as its run has ended") + since
+        case "unknown":
+            return clean(view.get("message") or "")
         case _:
             return "starting" if state == "starting" else ""
+
+
+def age_words(view: View, now: float) -> str:
+    """Return how old the view of a ralph of another machine is; empty for a present one."""
+    return since_words("as of ", view.get("as_of"), now, " ago")
 
 
 def _wait_reason(view: View) -> str:

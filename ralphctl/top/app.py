@@ -105,6 +105,7 @@ class TopApp(App[int]):
         elif key in _MOVES:
             self._select(_MOVES[key])
         elif key in _PROGRAMS and name:
+            key = "l" if key == "enter" and "/" in name else key  # who watches another machine reads its log
             self._run(*_PROGRAMS[key], name)
         elif len(letter) == 1 and (name or letter == "q"):
             self._controls.press(ord(letter), view)

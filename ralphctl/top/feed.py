@@ -8,18 +8,19 @@ away, its state is asked for every second. Threads read; the owner of the screen
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import urlencode
 
 from ralphctl.client import streams, transport
-from ralphctl.client.client import Client, batches_of
+from ralphctl.client.client import FLEET_EVENTS, Client, batches_of, events_of
 from ralphctl.format.log_text import LogPrinter
 from ralphctl.format.output import clean
 from ralphctl.top.model import TopModel
@@ -27,11 +28,13 @@ from ralphctl.top.page import LOG_LINES
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, RalphdError, UnknownRalph
 
-_GAP_S, _AWAY_S, _AGAIN_S = 0.5, 1.0, 60.0
+_GAP_S, _AWAY_S, _ELSEWHERE_S, _AGAIN_S = 0.5, 1.0, 5.0, 60.0
 _SILENCE_S = 60.0
 AWAY = "ralphd is away: waiting for it"
 _MOST_SINGLE = 5
 """Of more changed ralphs the whole state is read instead."""
+_OTHERS = "/"
+"""Stands for the ralphs of all other machines among the names of ralphs to read."""
 
 
 class LogTail:
@@ -60,7 +63,7 @@ class LogTail:
 
     def _follow(self) -> None:
         while not self._closed.is_set():
-            with suppress(RalphdError):  # it is away, or silent: again, from the cursor
+            with self.refusals():  # again, from the cursor
                 connection = transport.connect(self._client.paths, timeout_s=_SILENCE_S)
                 self._socket = connection.sock
                 begin = {"cursor": self._cursor} if self._cursor else {"tail": str(LOG_LINES)}
@@ -71,7 +74,17 @@ class LogTail:
                         if self._closed.is_set():
                             return
                         self.put(map(json.loads, lines))
-            self._closed.wait(_AWAY_S)
+            self._closed.wait(_ELSEWHERE_S if "/" in self._name else _AWAY_S)
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Show why the log of a ralph of another machine cannot be read, instead of raising it."""
+        try:
+            yield
+        except RalphdError as fault:
+            if "/" in self._name and (why := clean(fault.what)) not in self.lines:
+                self.lines.append(why)
+                self._on_news()
 
     def put(self, records: Iterable[dict[str, Any]]) -> None:
         """Add records, as the daemon sends them."""
@@ -100,8 +113,8 @@ class TopFeed:
 
     def start(self) -> None:
         """Begin to follow the daemon, and read the nights."""
-        self._wake.set()
-        for work in (self._follow_events, self._read_always):
+        self.read_soon(_OTHERS)
+        for work in (self._follow_events, self._follow_fleet, self._read_always):
             threading.Thread(target=work, daemon=True).start()
 
     def close(self) -> None:
@@ -137,6 +150,23 @@ class TopFeed:
                     self._last_event = event["id"]
                     self.read_soon(event.get("ralph"))
 
+    def _follow_fleet(self) -> None:
+        """Follow what happens on other machines. What happened while it could not be followed is read."""
+        while not self._closed.wait(_AWAY_S):
+            with suppress(RalphdError):  # the hub is silent, or this machine may not see into others
+                if not self.model.host:
+                    continue
+                connection = transport.connect(self.client.paths, timeout_s=_SILENCE_S)
+                with transport.exchange(connection, "GET", FLEET_EVENTS) as response:
+                    self.read_soon(_OTHERS)
+                    parts = itertools.takewhile(
+                        lambda _: not self._closed.is_set(), iter(lambda: response.read1(1 << 16), b"")
+                    )
+                    for event in events_of(itertools.chain.from_iterable(batches_of(parts))):
+                        if event["host"] != self.model.host:
+                            self.read_soon(f"{event['host']}/{event.get('ralph') or ''}")
+                self.read_soon(_OTHERS)
+
     def _away(self) -> None:
         if self._closed.is_set():
             raise UnknownRalph("closed")
@@ -161,20 +191,29 @@ class TopFeed:
     def _read(self, names: set[str | None]) -> None:
         changed = {name for name in names if name is not None}
         every = None in names or len(names) > _MOST_SINGLE
-        try:
-            for name in () if every else changed:
-                self.model.read_ralph(self.client, name)
-        except UnknownRalph:  # it was removed
-            every = True
+        others = every or any(name.endswith("/") for name in changed)
+        for name in () if every else changed:
+            try:
+                if not name.endswith("/"):
+                    self.model.read_ralph(self.client, name)
+            except UnknownRalph:  # it was removed
+                every = others = True
+            except RalphdError:
+                if "/" not in name:
+                    raise
+                others = True
         if every:
             self.model.read_state(self.client)
+        if others:
+            self.model.read_elsewhere(self.client)
         self.model.read_accounts(self.client)
         new = self.model.views.keys() - self.model.nights.keys()
         self.model.read_nights(changed | new | ({self.selected} if every else set()), time.time())
 
 
 def last_lines(client: Client, name: str, *, colour: bool) -> list[str]:
-    """Return the last lines of a ralph's log. Raise RalphdError."""
+    """Return the last lines of a ralph's log, or why there are none."""
     tail = LogTail(client, name, lambda: None, colour=colour)
-    tail.put(client.log(name, {"tail": str(LOG_LINES), "events": "text"}))
+    with tail.refusals():
+        tail.put(client.log(name, {"tail": str(LOG_LINES), "events": "text"}))
     return list(tail.lines)

@@ -20,6 +20,8 @@ class TopModel:
 
     since: float
     version: str = "?"
+    host: str = ""
+    """This machine's name in its fleet; empty without one."""
     views: dict[str, View] = field(default_factory=dict)
     accounts: list[View] = field(default_factory=list)
     nights: dict[str, tuple[float, model.SpanSummary]] = field(default_factory=dict)
@@ -38,12 +40,23 @@ class TopModel:
         """Ask for all ralphs. Raise RalphdError."""
         reply = client.status().value
         self.version = str(reply["version"])
-        self.views = {str(view["name"]): view for view in reply["ralphs"]}
+        self._replace(reply["ralphs"], is_elsewhere=False)
         self.nights = {name: each for name, each in self.nights.items() if name in self.views}
 
+    def read_elsewhere(self, client: Client) -> None:
+        """Ask for the ralphs of the other machines; without a fleet there are none. Raise RalphdError."""
+        reply = client.elsewhere()
+        self.host = str(reply["host"])
+        self._replace(reply["ralphs"], is_elsewhere=True)
+
+    def _replace(self, views: Iterable[View], *, is_elsewhere: bool) -> None:
+        """Replace the views of this machine, or of all others. Another thread may be reading ``views``."""
+        others = {name: view for name, view in self.views.items() if ("/" in name) != is_elsewhere}
+        self.views = others | {str(view["name"]): view for view in views}
+
     def read_ralph(self, client: Client, name: str) -> None:
-        """Ask for one ralph. Raise RalphdError."""
-        self.views = {**self.views, name: client.ralph(name).value}  # another thread may be reading it
+        """Ask for one ralph, of this machine or another. Raise RalphdError."""
+        self.views = {**self.views, name: client.ralph(name).value}
 
     def read_accounts(self, client: Client) -> None:
         """Ask for the quota. Raise RalphdError."""
@@ -51,7 +64,8 @@ class TopModel:
 
     def read_nights(self, names: Iterable[str], now: float) -> None:
         """Read the histories of these ralphs from the files."""
-        wanted, nights = {name: self.views[name]["directory"] for name in names if name in self.views}, {}
+        own = [name for name in names if name in self.views and "/" not in name]
+        wanted, nights = {name: self.views[name]["directory"] for name in own}, {}
         for source in read.known(os.environ) if wanted else ():
             if not source.is_build and wanted.get(source.name) == source.directory:
                 with suppress(OSError):

@@ -129,7 +129,7 @@ def _cells(row: overview.Row, now: float) -> list[str]:
     known, until = table_text.fields(row, now), table_text.state_cell(row, now).removeprefix(row.word).strip()
     tasks = part(row.view, "tasks")
     bar = _bar(tasks["done"], tasks["total"]) if row.tasks else ""
-    words = ": ".join(filter(None, (until, known["now"])))
+    words = ": ".join(filter(None, (until, state_text.age_words(row.view, now), known["now"])))
     return [known["name"], clean(row.word), known["tasks"], bar, words, known["iteration"], known["cost"]]
 
 
@@ -174,7 +174,7 @@ def _detail(model: TopModel, screen: TopScreen, now: float) -> list[str]:
     output_at = max(str(view.get("last_output_at") or ""), screen.output_at)
     last = f"last output {ago(output_at, now)}"
     words = wrapped(f"{name}: {state_text.state_words(view, now)}", room)[:3]
-    words += wrapped(", ".join(filter(None, (work, last))), room)[:3]
+    words += wrapped(", ".join(filter(None, (state_text.age_words(view, now), work, last))), room)[:3]
     return [*_strip(model, screen), *(f" {line}" for line in words)]
 
 

@@ -274,6 +274,16 @@ class FleetView(BaseModel):
     limits: list[dict[str, Any]]
 
 
+class FleetRalphsView(BaseModel):
+    """The ralphs of the machines other than ``host``, which answers: views, named ``MACHINE/NAME``.
+
+    One that could not be read now is as it was at its ``as_of``; its state is ``unknown`` if it never was.
+    """
+
+    host: str
+    ralphs: list[dict[str, Any]]
+
+
 class ExplainedItemView(BaseModel):
     """An item, what it waits for, and for each machine the needs that it does not meet."""
 

@@ -8,6 +8,7 @@ import anyio
 
 from tests.helpers import wait_for
 from tests.whole import test_fleet
+from tests.whole.harness import Daemon
 from tests.whole.test_fleet import LIMIT_S, World, git, ralphctl
 from tests.whole.test_mcp import answer, served
 
@@ -32,6 +33,11 @@ def events(world: World) -> list[Mapping[str, Any]]:
     return [json.loads(line) for line in ralphctl(world.one, "fleet", "events", "--json").splitlines()]
 
 
+def others(daemon: Daemon) -> list[Mapping[str, Any]]:
+    shown = json.loads(ralphctl(daemon, "top", "--json"))
+    return [each for each in shown["ralphs"] if "/" in each["name"]]
+
+
 def test_a_ralph_elsewhere_is_as_one_here(world: World) -> None:
     target = works_on_two(world)
     item = target.partition("/")[2]
@@ -48,6 +54,10 @@ def test_a_ralph_elsewhere_is_as_one_here(world: World) -> None:
     of_two = [each["type"] for each in events(world) if each["host"] == "h2"]
     assert of_two[:4] == ["fleet.joined", "item.claimed", "ralph.registered", "ralph.started"]
 
+    (row,) = others(world.one)
+    assert (row["name"], row["state"], row.get("as_of")) == (target, "running", None)
+    assert f"▸{target}  working" in ralphctl(world.one, "top", "--once")
+
     for words in (("logs", f"h1/{item}"), ("fleet", "events"), ("status", "h1/other")):
         ralphctl(world.two, *words, code=1)  # this one joined without a role
     world.two.configure("[fleet]\nshare_logs = false\n")
@@ -62,8 +72,12 @@ def test_a_person_takes_an_item_of_a_dead_machine(world: World) -> None:
     ralphctl(world.one, "fleet", "takeover", item, "--now", code=1)  # it drains, and the other one answers
     patient = test_fleet.CONFIGURATION.replace("wait_seconds = 2", "wait_seconds = 600")
     world.one.configure(patient.format(folder=world.remote.parent))
+    assert [each.get("as_of") for each in others(world.one)] == [None]
     world.two.kill()
     ralphctl(world.one, "logs", target, code=3)
+    wait_for(lambda: others(world.one)[0].get("as_of"), what="the age of what is known of it")
+    assert (others(world.one)[0]["name"], others(world.one)[0]["state"]) == (target, "running")
+    assert "as of " in ralphctl(world.one, "top", "--once")
     world.one.kill()
     world.one.start()  # takes part again, and would not take it over for ten minutes
     wait_for(lambda: _fits(world), timeout_s=LIMIT_S, what="the machine to take part again")

@@ -16,6 +16,7 @@ from ralphd.api.schemas import (
     LOG,
     ExplainedItemView,
     ExplanationView,
+    FleetRalphsView,
     FleetView,
     OrderedView,
     RalphView,
@@ -106,6 +107,12 @@ async def follow_fleet_events(
     await events.since(begin, 1)  # refused now, where the hub does not answer, and not within the stream
     feed = Feed(events, host.hub, host.stopping, begin)
     return stream_reply(request, feed.polled() if query.follow else feed.kept(), "text/event-stream")
+
+
+@router.get("/ralphs", responses=answers(FleetRalphsView))
+async def list_fleet_ralphs(host: TheHost) -> Response:
+    """The ralphs of the other machines, as last known: at once without the hub, within 5 s with it."""
+    return _json(await host.fleet().ralphs())
 
 
 @router.get("/ralphs/{machine}/{name}", responses=answers(RalphView))

@@ -5,7 +5,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from secrets import token_bytes
@@ -20,6 +20,7 @@ from ralphd.daemon.fleet.member import Member
 from ralphd.daemon.fleet.quota import FleetQuota
 from ralphd.daemon.fleet.sharing.events import EventSender, SharedEvents
 from ralphd.daemon.fleet.sharing.logs import RemoteLog
+from ralphd.daemon.fleet.sharing.ralphs import OtherRalphs
 from ralphd.errors import UsageError
 from ralphd.fleet.fabric import HubUnreachable, JsonObject, NoSuchHost
 from ralphd.git import repo
@@ -37,6 +38,10 @@ class Fleet:
     member: Member
     control: Control
     sender: EventSender
+    _others: OtherRalphs = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._others = OtherRalphs(self.member.host, self.member.picture, self.ralph)
 
     async def run(self) -> None:
         """Take part, until cancelled."""
@@ -114,6 +119,11 @@ class Fleet:
         """Return the view of a ralph on any machine, under its name in the fleet. Raises RalphdError."""
         view = await self.control.read(host, RALPH, {"name": name})
         return {**view, "name": f"{host}/{name}"}
+
+    async def ralphs(self) -> dict[str, Any]:
+        """Return the views of the ralphs of the other machines, as last known, and the name of this one."""
+        views = await self._others.views(is_connected=self.member.fabric.is_connected)
+        return {"host": self.member.host, "ralphs": views}
 
     async def explain(self, host: str, name: str) -> dict[str, Any]:
         """Return why the Regent of a ralph on any machine last acted. Raises RalphdError."""

@@ -23,17 +23,16 @@ Shown = Callable[[], str]
 class News:
     """The events that the daemon sends, to whoever follows them."""
 
-    def __init__(self, daemon: FakeDaemon) -> None:
+    def __init__(self, daemon: FakeDaemon, line: str = "GET /v1/events") -> None:
         self._sent: list[dict[str, Any]] = []
         self._more = threading.Condition()
         self.is_over = False
-        daemon.on("GET /v1/events", self._answer)
+        daemon.on(line, self._answer)
 
-    def send(self, ralph: str | None) -> None:
+    def send(self, ralph: str | None, **more: str) -> None:
         with self._more:
-            self._sent.append(
-                {"id": len(self._sent) + 1, "type": "ralph.started", "ralph": ralph, "data": {}}
-            )
+            event = {"id": len(self._sent) + 1, "type": "ralph.started", "ralph": ralph, "data": {}}
+            self._sent.append(event | more)
             self._more.notify_all()
 
     def end(self) -> None:
