@@ -104,7 +104,8 @@ class _Tools:
     def get_status(self, name: AnyName = "", state: State = "", *, explain: Explain = False) -> str:
         """List ralphs, those that need a person first; or show one."""
         if not name:
-            return replies.rows(self._client.views(), state, self.allowed)
+            everywhere = [*self._client.views(), *self._client.elsewhere()["ralphs"]]
+            return replies.rows(everywhere, state, self.allowed)
         _checked(name)
         why = self._client.explain(name).value if explain else None
         return replies.answer(replies.ralph(self._client.ralph(name).value, self.allowed, why))

@@ -91,6 +91,8 @@ def actions(view: View, allowed: Collection[str]) -> list[str]:
         and view.get("branch") not in (None, "main", "master", landing.get("target")),
     }
     verbs = [verb for verb, is_possible in possible.items() if is_possible and "act" in allowed]
+    if is_elsewhere and state == "unknown":
+        return []
     if is_elsewhere:
         return [verb for verb in verbs if verb in ("stop", "pause", "resume")]
     return verbs + (["start"] if "start" in allowed and is_settled and state != "paused" else [])
@@ -106,6 +108,7 @@ def row(view: View, allowed: Collection[str]) -> dict[str, Any]:
         "state": state_of(view),
         "reason": reason,
         "until": summary.until,
+        "as_of": view.get("as_of"),
         "needs_you": summary.needs_you,
         "do": state_text.needed(view),
         "task": summary.task,

@@ -104,6 +104,9 @@ def test_an_agent_reaches_a_ralph_elsewhere(world: World) -> None:
         async with served(world.one, "--allow", "act,start") as client:
             row = await answer(client, "get_status", name=target, explain=True)
             assert (row["name"], row["state"], row["actions"]) == (target, "Running", ["stop", "pause"])
+            listed = (await answer(client, "get_status", state="Running"))["ralphs"]
+            assert [each["name"] for each in listed] == [target] and "as_of" not in listed[0]
+            assert (await answer(client, "get_status", state="Paused"))["ralphs"] == []
             assert "begins" in (await answer(client, "logs", name=target))["lines"]
             cursor = (await answer(client, "wait", name=target, cursor=0))["cursor"]
             assert (await answer(client, "act", name=target, action="pause"))["name"] == target

@@ -57,6 +57,11 @@ def test_actions_follow_the_state(changes: dict[str, Any], actions: list[str]) -
     assert replies.actions(view(**changes), ()) == []
 
 
+def test_a_ralph_of_a_machine_that_never_answered_offers_nothing() -> None:
+    row = replies.row({"name": "h2/api", "state": "unknown", "as_of": "2026-11-21T00:00:00Z"}, BOTH)
+    assert (row["state"], row["actions"], row["as_of"]) == ("Unknown", [], "2026-11-21T00:00:00Z")
+
+
 def test_a_list_leaves_out_what_does_not_fit() -> None:
     views = [view(f"r{n}", state="failed", message="x" * 300) for n in range(300)]
     reply = replies.rows([*views, view("done", state="done")], "Failed", BOTH)
