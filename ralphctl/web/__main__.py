@@ -33,7 +33,11 @@ async def _serve(settings: dict[str, Any], reader: asyncio.StreamReader) -> None
     make_private_directory(directory)
     site = listening.site_of(settings["listen"], tuple(settings["hosts"]))
     devices, news = Devices(directory), NewsFeed(lambda: [daemon])
-    desk = PairingDesk(site, devices, lambda: {"pid": os.getpid(), "url": site.url, "watching": len(news)})
+    desk = PairingDesk(
+        site,
+        devices,
+        lambda: {"pid": os.getpid(), "url": site.url, "is_tls": site.is_tls, "watching": len(news)},
+    )
     app = WebApp(Client(lambda: [daemon]), devices, Signatures(directory), desk, news)
     bound = listening.bound(site, state)
     context = listening.tls(site, directory) if site.is_tls else None
@@ -65,7 +69,7 @@ def main() -> int:
         print(in_one_line(fault), file=sys.stderr)
         return fault.exit_code
     except ImportError as missing:
-        print(f"the page needs more packages: {missing}", file=sys.stderr)
+        print(f"the page needs more packages ({missing}): see ralphctl web", file=sys.stderr)
         return 69
     return 0
 

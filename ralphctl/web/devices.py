@@ -16,9 +16,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ralphd.core.text import one_line
+from ralphd.core.time import rfc3339
 from ralphd.errors import Forbidden, RalphdError, UsageError
 from ralphd.plain_files import peek
-from ralphd.store.files import Lock, as_json, make_private_directory, read_json, refuse_newer, write_whole
+from ralphd.store.files import (
+    Broken,
+    Lock,
+    as_json,
+    make_private_directory,
+    read_json,
+    refuse_newer,
+    write_whole,
+)
 
 Role = Literal["look", "act"]
 VERSION: Final = 1
@@ -39,6 +48,10 @@ class Device:
     session: str
     key: str | None
     paired_at: float
+
+    def shown(self) -> dict[str, str]:
+        """Return what people see of it."""
+        return {"id": self.id, "name": self.name, "role": self.role, "paired_at": rfc3339(self.paired_at)}
 
 
 class Devices:
@@ -99,7 +112,10 @@ class Devices:
             write_whole(self._path, as_json(content))
 
     def _read(self) -> tuple[Device, ...]:
-        content = read_json(self._path) or {}
+        try:
+            content = read_json(self._path) or {}
+        except Broken:  # it was set aside: every device has to be paired again
+            return ()
         refuse_newer(self._path, content.get("version"), VERSION)
         fields = Device.__dataclass_fields__
         return tuple(Device(**{name: each[name] for name in fields}) for each in content.get("devices", ()))

@@ -171,7 +171,8 @@ async def listen(app: ASGIApp, listening: socket.socket, context: ssl.SSLContext
     """Serve ``app`` on a bound socket, until the server is closed."""
     config = uvicorn.Config(
         app, ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False,
-        server_header=False, date_header=False, headers=HEADERS, h11_max_incomplete_event_size=HEAD_BYTES, timeout_keep_alive=15,
+        server_header=False, date_header=False, headers=HEADERS, h11_max_incomplete_event_size=HEAD_BYTES,
+        timeout_keep_alive=15,
         proxy_headers=False,
     )  # fmt: skip
     config.load()
