@@ -57,7 +57,7 @@ class WebApp:
             case "GET", ("pair", ticket):
                 return await self._paired(request, ticket)
             case _, ("static", *_):
-                raise NotFound("there is no such file")
+                raise NotFound("the file does not exist")
         if request.device is None:
             return await self._unpaired(request)
         match request.method, request.path:
@@ -86,7 +86,7 @@ class WebApp:
             ):
                 work, words = self._pages.iteration, (_checked(name), int(number), device)
             case _:
-                raise NotFound("there is no such page")
+                raise NotFound("the page does not exist")
         return _page(request, await self._drawn(work, *words, part=part))
 
     async def _drawn(self, work: Callable[..., str], *words: Any, **more: Any) -> str:
@@ -174,7 +174,7 @@ class WebApp:
         signature = request.headers.get(b"ralph-signature", b"").decode("latin-1")
         content = self._signatures.check(device, signature, request.origin, request.body)
         if content.keys() != {"action", "ralph", "at", "nonce"} or content["action"] not in ACTIONS:
-            raise UsageError("this is no action of the page", why=f"it may {', '.join(ACTIONS)}")
+            raise UsageError("the page does not have this action", why=f"it may {', '.join(ACTIONS)}")
         name = _checked(content["ralph"])
         words = await self._drawn(_carry_out, self._client.on_behalf(device.name), name, content["action"])
         return _json({"words": words})
@@ -197,7 +197,7 @@ def _carry_out(client: Client, name: str, action: str) -> str:
 
 def _checked(name: object) -> str:
     if not isinstance(name, str) or not wire.is_name(name):
-        raise UnknownRalph("there is no such ralph")
+        raise UnknownRalph("the ralph does not exist")
     return name
 
 
