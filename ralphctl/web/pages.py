@@ -11,6 +11,7 @@ import io
 import os
 import time
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -123,7 +124,7 @@ class Pages:
             lines.insert(0, line)
         return _rendered("log.html", viewer, now, part=part, name=name, url=ralph_url(name), lines=lines)
 
-    def iteration(self, name: str, number: int | str, viewer: PageViewer, *, part: bool = False) -> str:
+    def iteration(self, name: str, number: str, viewer: PageViewer, *, part: bool = False) -> str:
         """Return the page of the iteration ``N`` or ``RUN:N`` of a ralph. Raise NotFound, UsageError."""
         now = time.time()
         if (source := _source(name, self._client.ralph(name).value)) is None:
@@ -278,6 +279,7 @@ def _static(name: str) -> str:
 
 def _rendered(template: str, viewer: PageViewer | None, now: float, *, part: bool, **values: Any) -> str:
     values |= {"layout": "part.html" if part else "base.html", "viewer": viewer, "as_of": clock(now, now)}
+    values["at"] = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     values["may_act"] = viewer is not None and viewer.role == "act"
     html = _environment().get_template(template).render(values)
     return html.encode(errors="backslashreplace").decode()

@@ -61,7 +61,6 @@ async function refresh() {
   try {
     const headers = { "Ralph-Part": "1" };
     const reply = await fetch(location.pathname, { headers, cache: "no-store", signal: AbortSignal.timeout(20000) });
-    skewMs = (Date.parse(reply.headers.get("Date")) || Date.now()) - Date.now();
     if (reply.status === 401) {
       isOver = true;
       disconnect();
@@ -73,6 +72,7 @@ async function refresh() {
       const html = await reply.text();
       if (asking) isStale = true;
       else swap(html);
+      skewMs = (Date.parse(document.getElementById("as-of")?.dateTime) || Date.now()) - Date.now();
       if (source) news.textContent = "";
     }
   } catch {
@@ -198,7 +198,7 @@ main.addEventListener("click", ({ target }) => {
 
 async function pair(form, line, waiting) {
   const way = { name: "ECDSA", namedCurve: "P-256" };
-  const made = form.act.checked ? await crypto.subtle.generateKey(way, false, ["sign"]) : null;
+  const made = globalThis.crypto?.subtle ? await crypto.subtle.generateKey(way, false, ["sign"]) : null;
   const { kty, crv, x, y } = made ? await crypto.subtle.exportKey("jwk", made.publicKey) : {};
   const body = { code: form.code.value.trim(), name: form.device.value.trim(), key: made && { kty, crv, x, y } };
   const headers = { "Content-Type": "application/json" };
@@ -224,10 +224,7 @@ if (form) {
   form.hidden = false;
   form.code.value = location.hash.slice(1);
   if (location.hash) history.replaceState(null, "", "/pair");  // the code does not stay in the history
-  if (!globalThis.crypto?.subtle) {
-    form.act.checked = !(form.act.disabled = true);
-    show(line, "This address has no https, so this device can only look.", false);
-  }
+  form.device.value = /iPhone|iPad|Android|Mac|Windows|Linux/.exec(navigator.userAgent)?.[0] || "";
   form.onsubmit = async (event) => {
     event.preventDefault();
     form.querySelector("button").disabled = true;

@@ -229,7 +229,8 @@ def test_the_night_has_its_strips_reverts_tasks_and_quota(
     for words in (
         "58 tasks done, 58 commits kept, 2 reverted", "Landing on main of x", "ralph/api landed",
         "the tests failed, and pass without it",
-        "FAILED tests/test_list.py", "82 %", "5-hour limit resets 07:01", "Story 59 of the list", "api, strip of the night",
+        "FAILED tests/test_list.py", "82 %", "5-hour limit resets 07:01", "Story 59 of the list",
+        "api, strip of the night",
     ):  # fmt: skip
         assert words in page.text
     assert "before" not in page.text, "what landed the night before"
