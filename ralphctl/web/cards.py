@@ -50,6 +50,7 @@ class RalphCard:
     url: str
     word: str
     why: str
+    message: str
     needs_you: bool
     alert: Sequence[tuple[str, str]]
     landing: str
@@ -91,13 +92,16 @@ def card(row: overview.Row, now: float) -> RalphCard:
     """Return what is shown of a ralph."""
     view, word, calls = row.view, clean(row.word), needs_you(row)
     verbs, tasks = replies.actions(view, ("act",)), row.tasks
+    why = state_text.state_words({**view, "ralph_pid": None}, now).removeprefix(word).lstrip(": ,")
+    message = clean(view.get("message") or "") if calls else ""
     landing = "" if row.word == "done" else overview.landing_words(view)
     return RalphCard(
         name=row.name,
         key=quote(row.name, safe="", errors="replace"),
         url=ralph_url(row.name),
         word=word,
-        why=state_text.state_words(view, now).removeprefix(word).lstrip(": ,"),
+        why=why,
+        message="" if message in why else message,
         needs_you=calls,
         alert=[each for each in incident_text.incident_rows(view, now, daemon=False) if each[1]],
         landing=landing,

@@ -79,8 +79,9 @@ class Pages:
         names = [row.name for row in (*needs, *working, *finished)]
         return _rendered(
             "home.html", viewer, now, part=part,
-            total=len(rows), counts=overview.totals(others), needs=cards(needs, _MOST_NEEDS, now),
-            working=cards(working, _MOST_WORKING, now), finished=cards(finished, _MOST_FINISHED, now),
+            total=len(rows), counts=overview.totals(others), since=minute(shown.since, now),
+            needs=cards(needs, _MOST_NEEDS, now), working=cards(working, _MOST_WORKING, now),
+            finished=cards(finished, _MOST_FINISHED, now),
             figures=night.figures([*summaries.values()]) if summaries else "",
             strips=_strips(names, summaries, shown.since, now), landing=self._landing(shown.since, now),
             reverted=_reverted(summaries, now), done=_done(summaries, now),
@@ -189,7 +190,9 @@ def _strips(
     names: Sequence[str], summaries: _Summaries, since: float, now: float
 ) -> list[tuple[str, str, Markup]]:
     """Return name, page and drawing of those who did anything."""
-    every = ((name, summaries[name].cells(since, now)) for name in names if name in summaries)
+    known = [name for name in names if name in summaries]
+    since = max(since, min((summaries[name].since for name in known), default=since))
+    every = ((name, summaries[name].cells(since, now)) for name in known)
     shown = [(name, cells) for name, cells in every if {*cells} != {"stopped"}][:_MOST_STRIPS]
     return [(name, ralph_url(name), _safe(charts.strip(name, cells, since, now))) for name, cells in shown]
 
@@ -229,12 +232,17 @@ def _clipped(section: PageSection) -> PageSection:
     return section._replace(rows=section.rows[: 1 + _MOST_TASKS], end=f"… and {left} more: ralphctl tasks")
 
 
-def _iteration_link(name: str, facts: iteration.IterationFacts, now: float) -> tuple[str, str]:
-    """Return the page of an iteration, if it has one, and its line."""
+def _iteration_link(name: str, facts: iteration.IterationFacts, now: float) -> tuple[str, str, str]:
+    """Return the page of an iteration, if it has one, its title, and what came of it."""
     page = pages.iteration_page(name, facts, (), (), now)
-    run = facts.run_id[1:7].lstrip("0")
+    rows, run, ended_at = dict(page.rows), facts.run_id[1:7].lstrip("0"), moment(facts.end.get("at"))
     url = "" if facts.number is None else ralph_url(f"{name}/iterations/{run}:{facts.number}")
-    return url, document.iteration_summary(page)
+    verdict = rows.get("verdict", "")
+    kept, _, _ = verdict.partition(":") if verdict.startswith("kept") else (verdict, "", "")
+    at = minute(ended_at, now) if ended_at else ""
+    failed = rows.get("result", "") if facts.end.get("failed") else ""
+    words = (at, rows.get("task"), failed, kept, rows.get("cost", "").partition(",")[0])
+    return url, page.state, " · ".join(filter(None, words))
 
 
 # --- templates --------------------------------------------------------------------------------------------
