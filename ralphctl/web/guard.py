@@ -31,6 +31,7 @@ from ralphd.errors import (
     UsageError,
 )
 
+HEAD_BYTES: Final = 16 << 10
 MOST_BODY_BYTES: Final = 64 << 10
 BODY_S: Final = 10.0
 SEND_S: Final = 30.0
@@ -60,6 +61,10 @@ class Unpaired(RalphdError, slug="unpaired", status=401):
 
 class TooMany(RalphdError, slug="too-many", status=429):
     """More requests than a person makes."""
+
+
+class HeadTooLarge(RalphdError, slug="head-too-large", status=431):
+    """The headers of the request are over the limit."""
 
 
 class CrossSite(Forbidden, slug="cross-site"):
@@ -181,6 +186,8 @@ class Guard:
 
     def _checked(self, scope: Scope) -> str:
         """Return the origin that the request is addressed to. Raise RalphdError."""
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD_BYTES:
+            raise HeadTooLarge("the head of the request is too large")
         names = [name for name, _ in scope["headers"]]
         if any(names.count(name) > 1 for name in _ONCE):
             raise UsageError("a header is there twice")
@@ -189,7 +196,6 @@ class Guard:
         if origin is None:
             why = "the host in the request is not one of this page"
             raise Misdirected("not a page of this host", why=why, mend="ralphctl web, or [web] hosts")
-        self._by_address.take(str((scope.get("client") or ("",))[0]))
         if scope["method"] not in ("GET", "POST"):
             raise NotAllowed
         if b"transfer-encoding" in headers or (
@@ -205,6 +211,7 @@ class Guard:
             raise NotFound("there is no such page")
         if scope["method"] == "POST" and headers.get(b"content-type") != b"application/json":
             raise NotJson("the body has to be application/json")
+        self._by_address.take(str((scope.get("client") or ("",))[0]))
         return origin
 
     def _request(self, scope: Scope, origin: str, body: bytes) -> WebRequest:

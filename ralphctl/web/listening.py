@@ -16,13 +16,12 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from ralphctl.web.guard import HEADERS, Site, problem
+from ralphctl.web.guard import HEAD_BYTES, HEADERS, Site, problem
 from ralphd.errors import RalphdError, UsageError
 from ralphd.fleet.hub import keys
 from ralphd.store.files import write_whole
 
 MOST_CONNECTIONS: Final = 64
-HEAD_BYTES: Final = 16 << 10
 HEAD_S: Final = 10.0
 READER_S: Final = 30.0
 _LOOK_S: Final = 2.0

@@ -2,99 +2,28 @@
 
 import json
 import os
-import re
+import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 
 from tests.helpers import is_alive, wait_for
-from tests.terminal import Terminal
-from tests.whole.browser import Browser
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
+from tests.whole.web_attacks import ATTACKS, REFUSED, Attackers
+from tests.whole.web_stage import WebStage, free_port
 from tests.whole.witnesses import Witness
-
-CTL = (sys.executable, "-m", "ralphctl")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@dataclass(slots=True)
-class Stage:
-    """A daemon with a page, and a ralph."""
-
-    daemon: Daemon
-    person: Person
-    port: int
-
-    def start(self, hosts: str = "[]", name: str = "demo") -> None:
-        self.daemon.configure(f'[web]\nlisten = "127.0.0.1:{self.port}"\nhosts = {hosts}\n')
-        self.daemon.start()
-        self.ready()
-
-    def ready(self) -> int:
-        """Wait for the page; the pid of its process."""
-        return int(wait_for(lambda: self.shown()["running"] and self.page_pid(), what=self.daemon.words()))
-
-    def shown(self) -> Any:
-        return json.loads(self.person("web", "--json").stdout)
-
-    def page_pid(self) -> int | None:
-        pids = [pid for pid, line in self.daemon.leftovers() if "ralphctl.web" in line]
-        return pids[0] if len(pids) == 1 else None
-
-    def pair(self, browser: Browser, role: str = "act", name: str = "My phone") -> None:
-        """Pair a browser: a person scans, compares and types yes."""
-        with self.pairing(role) as (terminal, code):
-            begun = browser.begin_pairing(code, name, **({} if role == "act" else {"key": None}))
-            assert begun.status == 202, begun
-            terminal.shows(f"shows the number {begun.value['number']}")
-            terminal.shows("Is it yours? [y/N]")
-            terminal.type(b"y\n")
-            assert browser.finish_pairing(begun.value["ticket"]).value == {"role": role}
-            assert terminal.exit_code() == 0, terminal.screen()
-
-    def pairing(self, role: str = "act") -> "PairingTerminal":
-        words = (*CTL, "web", "pair", f"--{role}")
-        return PairingTerminal(words, cwd=self.daemon.home, environment=self.person.environment)
-
-    def browser(self) -> Browser:
-        return Browser(self.port)
-
-
-class PairingTerminal:
-    """A terminal in which ``ralphctl web pair`` runs, and its code."""
-
-    def __init__(self, words: tuple[str, ...], **named: Any) -> None:
-        self._terminal = Terminal(words, **named)
-
-    def __enter__(self) -> tuple[Terminal, str]:
-        terminal = self._terminal.__enter__()
-        terminal.shows("Ctrl-C ends it")
-        found = re.search(r"((?:[A-Z2-7]{4}-){3}[A-Z2-7]{4})", terminal.screen())
-        assert found, terminal.screen()
-        return terminal, found[1]
-
-    def __exit__(self, *about: object) -> None:
-        self._terminal.__exit__(*about)
 
 
 @pytest.fixture
-def stage(daemon: Daemon) -> Iterator[Stage]:
-    yield Stage(daemon, Person(daemon), free_port())
+def stage(daemon: Daemon) -> Iterator[WebStage]:
+    yield WebStage(daemon, Person(daemon), free_port())
 
 
-def test_the_page_lives_and_ends_with_its_daemon(stage: Stage) -> None:
+def test_the_page_lives_and_ends_with_its_daemon(stage: WebStage) -> None:
     daemon = stage.daemon
     daemon.start()
     assert not stage.shown()["running"] and "web.listen" in stage.person("web").stdout
@@ -124,7 +53,7 @@ def test_the_page_lives_and_ends_with_its_daemon(stage: Stage) -> None:
     assert not is_alive(fourth)
 
 
-def test_an_act_is_in_the_history_with_its_device(stage: Stage) -> None:
+def test_an_act_is_in_the_history_with_its_device(stage: WebStage) -> None:
     stage.start()
     witness = Witness.of(stage.daemon)
     witness.register()
@@ -156,3 +85,46 @@ def test_an_act_is_in_the_history_with_its_device(stage: Stage) -> None:
             seen += watching.recv(4096)
         assert time.monotonic() - began < 3
     assert browser.get("/").status == 401
+
+
+def test_every_attack_is_refused(stage: WebStage) -> None:
+    stage.start()
+    witness = Witness.of(stage.daemon)
+    witness.register()
+    owner, looker = stage.browser(), stage.browser()
+    stage.let_in(owner)
+    stage.let_in(looker, "look", "Tablet")
+    slow = slow_heads(stage.port)
+    by = Attackers(stage, owner, looker)
+    assert len(ATTACKS) >= 30
+    for name, attack in ATTACKS.items():
+        began = time.monotonic()
+        statuses = list(attack(by))
+        print(name, len(statuses), round(time.monotonic() - began, 2))
+        assert statuses and set(statuses) <= REFUSED, (name, statuses)
+    for connection in slow:
+        with connection:
+            assert connection.recv(1 << 16) == b""
+    assert stage.daemon.view("demo")["state"] == "running" and len(witness.starts()) == 1
+    assert owner.get("/").status == looker.get("/").status == 200
+    names = {each["name"] for each in json.loads(stage.person("web", "devices", "--json").stdout)["devices"]}
+    assert names == {"My phone", "Tablet"}
+
+
+def slow_heads(port: int) -> list[socket.socket]:
+    """Connections that send nothing, or a head that never ends."""
+    connections = [socket.create_connection(("127.0.0.1", port), timeout=15) for _ in range(3)]
+    connections[1].sendall(b"GET / HTTP/1.1\r\nHost: ralph")
+    connections[2].sendall(b"POST /act HTTP/1.1\r\n")
+    return connections
+
+
+def test_connections_are_bounded(stage: WebStage) -> None:
+    stage.start()
+    every = [socket.create_connection(("127.0.0.1", stage.port), timeout=10) for _ in range(150)]
+    try:
+        wait_for(lambda: len(select.select(every, [], [], 0)[0]) >= 80, what="the end of most of them")
+    finally:
+        for each in every:
+            each.close()
+    wait_for(lambda: stage.browser().get("/pair").status == 200, what="a reply after them")
