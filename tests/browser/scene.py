@@ -20,7 +20,7 @@ from tests.ctl.commands.test_quota import account
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.git.work_tree import WorkTree
 from tests.helpers import wait_for
-from tests.whole.test_web import free_port
+from tests.whole.web_stage import free_port
 from tests.written_nights import night, write
 
 RUN = "r000001-0000beef"
@@ -117,12 +117,15 @@ def _night(daemon: FakeDaemon, root: Path, now: float, suffix: str) -> None:
     add("docs", 12, 6 * 3600, state="failed", tasks={"done": 0, "total": 5}, finished_at=ago(2900),
         message="5 tasks failed, all of them: unhandled exception in the tool loop",
         incident={"opened_at": ago(2900), "message": "5 tasks failed", "held_back": 0, "reminders": 2,
-                  "needs": "a login of the agent's CLI", "do": "claude /login", "acknowledged_at": None})  # fmt: skip
+                  "needs": "a login of the agent's CLI", "do": "claude /login",
+                  "acknowledged_at": None})  # fmt: skip
     add("search", 25, 5 * 3600, state="paused", pause_reason="guard", tasks={"done": 3, "total": 4},
-        message="the tests fail without its commits, too", guard={"reverted": ["a1b2c3d", "b2c3d4e"]})  # fmt: skip
+        message="the tests fail without its commits, too",
+        guard={"reverted": ["a1b2c3d", "b2c3d4e"]})  # fmt: skip
     add("billing", 30, 8 * 3600, state="done", tasks={"done": 6, "total": 6}, branch="ralph/billing",
         finished_at=ago(5000), total_cost_usd=3.3,
-        landing={"state": "waiting", "target": "main", "why": "it changes payments/", "next": "ralphctl land billing"})  # fmt: skip
+        landing={"state": "waiting", "target": "main", "why": "it changes payments/",
+                 "next": "ralphctl land billing"})  # fmt: skip
     add("old", 8, 12 * 3600, state="done", finished_at=ago(30000), message="all 3 tasks are done")
     if not suffix:
         daemon.views["buildbox/fuzz"] = view("buildbox/fuzz", task={"id": "f", "title": "Fuzz the parser"},
@@ -158,8 +161,8 @@ def _answers(daemon: FakeDaemon, now: float) -> None:
         account("codex", windows=[window | {"used": 0.31, "ends_at": None}], working=["web"]),
     ]
     landed = {
-        "number": 4, "ralph": "billing", "branch": "ralph/billing-2", "head": "abc", "state": "landed", "why": "",
-        "tries": 1, "commit": "abc1234", "undoes": None, "queued_at": rfc3339(now - 9000),
+        "number": 4, "ralph": "billing", "branch": "ralph/billing-2", "head": "abc", "state": "landed",
+        "why": "", "tries": 1, "commit": "abc1234", "undoes": None, "queued_at": rfc3339(now - 9000),
         "ended_at": rfc3339(now - 8000), "next": "", "copies": [],
     }  # fmt: skip
     queue = {"repository": "/srv/shop/.git", "target": "main", "remote": None, "blocked": None, "batch": None}

@@ -86,12 +86,15 @@ async function refresh() {
 function swap(html) {
   const isAtEnd = main.querySelector(".log") && innerHeight + scrollY > document.body.scrollHeight - 60;
   const open = [...main.querySelectorAll("details[open][id]")].map((each) => each.id);
-  const focused = main.contains(document.activeElement) && document.activeElement.closest("[id]").id;
+  const focused = document.activeElement;
+  const spot = main.contains(focused) && focused.closest("[id]");
+  const index = spot && [...spot.querySelectorAll("a, summary")].indexOf(focused);
   const top = scrollY;
   main.replaceChildren(document.createRange().createContextualFragment(html));
   open.forEach((id) => document.getElementById(id)?.setAttribute("open", ""));
   dress();
-  if (focused) (document.getElementById(focused) || main).focus({ preventScroll: true });
+  const there = spot && document.getElementById(spot.id);
+  if (spot) ((index < 0 ? there : there?.querySelectorAll("a, summary")[index]) || main).focus({ preventScroll: true });
   scrollTo({ top: isAtEnd ? document.body.scrollHeight : top, behavior: "instant" });
   document.title = main.querySelector("[data-title]")?.dataset.title || document.title;
 }
@@ -218,6 +221,7 @@ async function pair(form, line, waiting) {
   location.replace("/");
 }
 
+document.body.classList.add("scripted");
 const form = document.getElementById("pair");
 if (form) {
   const line = document.getElementById("pairing");
