@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import mimetypes
+import re
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ _MOST_STREAMS, _STREAMS_EACH = 32, 4
 _LOOK_S, _GAP_S, _PING_S = 0.5, 1.0, 15.0
 _DRAW_S: Final = 30.0
 _MOST_DRAWN: Final = 16
+_ITERATION: Final = re.compile(r"(?:[0-9]{1,9}:)?[0-9]{1,9}")
 _STATIC: Final = Path(__file__).parent / "static"
 
 
@@ -73,18 +75,17 @@ class WebApp:
 
     async def _draw(self, request: WebRequest, device: Device, path: tuple[str, ...]) -> Response:
         part = request.headers.get(b"ralph-part") == b"1"
+        work: Callable[..., str]
+        words: tuple[Any, ...]
         match path:
             case ("",):
                 return _page(request, await self._drawn(self._pages.home, device, part=part))
-            case ("ralphs", name):
-                work: Callable[..., str] = self._pages.ralph
-                words: tuple[Any, ...] = (_checked(name), device)
-            case ("ralphs", name, "log"):
-                work, words = self._pages.log, (_checked(name), device)
-            case ("ralphs", name, "iterations", number) if (
-                number.isascii() and number.isdigit() and len(number) < 10
-            ):
-                work, words = self._pages.iteration, (_checked(name), int(number), device)
+            case ("ralphs", *name, "log") if name:
+                work, words = self._pages.log, (_checked("/".join(name)), device)
+            case ("ralphs", *name, "iterations", number) if _ITERATION.fullmatch(number):
+                work, words = self._pages.iteration, (_checked("/".join(name)), number, device)
+            case ("ralphs", *name):
+                work, words = self._pages.ralph, (_checked("/".join(name)), device)
             case _:
                 raise NotFound("the page does not exist")
         return _page(request, await self._drawn(work, *words, part=part))
@@ -196,7 +197,8 @@ def _carry_out(client: Client, name: str, action: str) -> str:
 
 
 def _checked(name: object) -> str:
-    if not isinstance(name, str) or not wire.is_name(name):
+    """Return a name, here or as ``HOST/NAME`` in the fleet. Raise UnknownRalph."""
+    if not isinstance(name, str) or name.count("/") > 1 or not all(map(wire.is_name, name.split("/"))):
         raise UnknownRalph("the ralph does not exist")
     return name
 
