@@ -59,7 +59,7 @@ class WebApp:
             case "GET", ("pair", ticket):
                 return await self._paired(request, ticket)
             case _, ("static", *_):
-                raise NotFound("there is no such file")
+                raise NotFound("the file does not exist")
         if request.device is None:
             return await self._unpaired(request)
         match request.method, request.path:
@@ -87,7 +87,7 @@ class WebApp:
             case ("ralphs", *name):
                 work, words = self._pages.ralph, (_checked("/".join(name)), device)
             case _:
-                raise NotFound("there is no such page")
+                raise NotFound("the page does not exist")
         return _page(request, await self._drawn(work, *words, part=part))
 
     async def _drawn(self, work: Callable[..., str], *words: Any, **more: Any) -> str:
@@ -175,7 +175,7 @@ class WebApp:
         signature = request.headers.get(b"ralph-signature", b"").decode("latin-1")
         content = self._signatures.check(device, signature, request.origin, request.body)
         if content.keys() != {"action", "ralph", "at", "nonce"} or content["action"] not in ACTIONS:
-            raise UsageError("this is no action of the page", why=f"it may {', '.join(ACTIONS)}")
+            raise UsageError("the page does not have this action", why=f"it may {', '.join(ACTIONS)}")
         name = _checked(content["ralph"])
         words = await self._drawn(_carry_out, self._client.on_behalf(device.name), name, content["action"])
         return _json({"words": words})
@@ -199,7 +199,7 @@ def _carry_out(client: Client, name: str, action: str) -> str:
 def _checked(name: object) -> str:
     """Return a name, here or as ``HOST/NAME`` in the fleet. Raise UnknownRalph."""
     if not isinstance(name, str) or name.count("/") > 1 or not all(map(wire.is_name, name.split("/"))):
-        raise UnknownRalph("there is no such ralph")
+        raise UnknownRalph("the ralph does not exist")
     return name
 
 

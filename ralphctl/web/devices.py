@@ -112,13 +112,14 @@ class Devices:
             write_whole(self._path, as_json(content))
 
     def _read(self) -> tuple[Device, ...]:
+        fields = Device.__dataclass_fields__
         try:
             content = read_json(self._path) or {}
-        except Broken:  # it was set aside: every device has to be paired again
+            refuse_newer(self._path, content.get("version"), VERSION)
+            entries = content.get("devices", ())
+            return tuple(Device(**{name: each[name] for name in fields}) for each in entries)
+        except (Broken, KeyError, TypeError):  # every device has to be paired again
             return ()
-        refuse_newer(self._path, content.get("version"), VERSION)
-        fields = Device.__dataclass_fields__
-        return tuple(Device(**{name: each[name] for name in fields}) for each in content.get("devices", ()))
 
 
 def _digest(session: str) -> str:
@@ -147,7 +148,7 @@ def public_point(key: Mapping[str, Any]) -> str:
 def unbase64(text: str, size: int) -> bytes:
     """Return the bytes of base64url without padding. Raise ValueError."""
     data = base64.b64decode(text.encode("ascii") + b"=" * (-len(text) % 4), b"-_", validate=True)
-    if len(data) != size:
+    if len(data) != size or "=" in text:
         raise ValueError("wrong size")
     return data
 

@@ -31,6 +31,7 @@ from ralphd.errors import (
     UsageError,
 )
 
+MOST_KEYS: Final = 1024
 HEAD_BYTES: Final = 16 << 10
 MOST_BODY_BYTES: Final = 64 << 10
 BODY_S: Final = 10.0
@@ -121,13 +122,12 @@ class Site:
 
 @dataclass(slots=True)
 class Rates:
-    """A bucket of ``burst`` tokens for each key, refilled with ``per_s``. It knows the last MOST keys."""
+    """A bucket of ``burst`` tokens for each key, refilled with ``per_s``. It knows the last MOST_KEYS."""
 
     per_s: float
     burst: float
     clock: Callable[[], float] = time.monotonic
     _left: OrderedDict[str, tuple[float, float]] = field(default_factory=OrderedDict)
-    MOST: Final = 1024
 
     def take(self, key: str) -> None:
         """Take a token. Raise TooMany."""
@@ -135,7 +135,7 @@ class Rates:
         left, at = self._left.pop(key, (self.burst, now))
         left = min(self.burst, left + (now - at) * self.per_s)
         self._left[key] = (max(left - 1, 0.0) if left >= 1 else left, now)
-        if len(self._left) > self.MOST:
+        if len(self._left) > MOST_KEYS:
             self._left.popitem(last=False)
         if left < 1:
             raise TooMany("too many requests", mend="wait a few seconds")
@@ -208,7 +208,7 @@ class Guard:
         if headers.get(b"sec-fetch-site", b"none") not in _OWN_SITES:
             raise CrossSite("the request comes from another page", mend="open the page by its address")
         if _escapes(scope):
-            raise NotFound("there is no such page")
+            raise NotFound("the page does not exist")
         if scope["method"] == "POST" and headers.get(b"content-type") != b"application/json":
             raise NotJson("the body has to be application/json")
         self._by_address.take(str((scope.get("client") or ("",))[0]))

@@ -14,7 +14,7 @@ _SILENCE_S: Final = 60.0  # of the events' stream, which is never silent for lon
 _MOST_LINE: Final = 1 << 20
 
 
-class Changes:
+class ChangedRalphs:
     """Names of ralphs that have changed since they were taken; None stands for all of them."""
 
     def __init__(self) -> None:
@@ -41,16 +41,16 @@ class NewsFeed:
 
     def __init__(self, paths: Callable[[], Sequence[str]]) -> None:
         self._paths = paths
-        self._watchers: set[Changes] = set()
+        self._watchers: set[ChangedRalphs] = set()
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return len(self._watchers)
 
     @contextmanager
-    def watch(self) -> Iterator[Changes]:
+    def watch(self) -> Iterator[ChangedRalphs]:
         """Yield the changes from now on."""
-        changes = Changes()
+        changes = ChangedRalphs()
         self._watchers.add(changes)
         if self._task is None:
             self._task = asyncio.create_task(self._follow())

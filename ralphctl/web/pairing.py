@@ -78,7 +78,7 @@ class PairingDesk:
     async def outcome(self, ticket: str) -> Paired | None:
         """Return role and session, once; None: no answer within POLL_S. Raise Forbidden, NotFound."""
         if (offer := self._tickets.get(ticket)) is None:
-            raise NotFound("there is no such ticket")
+            raise NotFound("the ticket is not known")
         await asyncio.wait([offer.outcome], timeout=POLL_S)
         if not offer.outcome.done():
             return None

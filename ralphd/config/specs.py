@@ -346,7 +346,7 @@ class WebSpec:
 
     listen: Annotated[Text, AfterValidator(values.a_listener)] = ""
     """Where the page listens: "127.0.0.1:PORT"; "unix", for web.sock in the state directory; or
-    "INTERFACE:PORT" or "ADDRESS:PORT", with TLS by a certificate of its own. Empty: there is no page."""
+    "INTERFACE:PORT" or "ADDRESS:PORT", with TLS by a certificate of its own. Empty: the page is off."""
     hosts: Annotated[FilledTexts, AfterValidator(values.host_names)] = ()
     """The names under which a proxy or DNS leads to the page. The first one is in links."""
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
     from ralphd.daemon.fleet.fleet import Fleet
-    from ralphd.daemon.web import PageKeeper
+    from ralphd.daemon.web.keeper import PageKeeper
     from ralphd.notify.client import WebhookClient
     from ralphd.process.log.log import RalphLog
 
@@ -134,7 +134,7 @@ class Host:
     def _follow_web(self) -> None:
         spec = self._users.present.web
         if self._page is None and spec.listen and self._services.tied is None:
-            from ralphd.daemon.web import PageKeeper  # a daemon without a page does not load it
+            from ralphd.daemon.web.keeper import PageKeeper  # a daemon without a page does not load it
 
             self._page = PageKeeper(self._services)
         if self._page is not None:
