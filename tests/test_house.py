@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.pages import ROOT
 
 PACKAGES = ("ralphd", "ralphctl")
-CODE_LINES = 49_375
-FILES = 397
+CODE_LINES = 50_900
+FILES = 409
 FILES_IN_A_FOLDER = 13
 IMPORT_DEPTH = 14
 FUNCTION_LINES = 50
 SMALLEST_FILE = 40
-HAND_WRITTEN_DOC_LINES = 5_350
+HAND_WRITTEN_DOC_LINES = 5_430
 EXEMPT_FROM_SMALLEST = {"__init__.py", "__main__.py"}
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,

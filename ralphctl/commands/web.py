@@ -7,10 +7,10 @@ import shlex
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
@@ -30,6 +30,9 @@ _ANSWER_S = 5.0
 _CODE_S = 250.0
 """Longer than the page itself waits: for the code, and then for the answer."""
 _TURN_ON = "ralphctl config set --user web.listen 127.0.0.1:8765; ralphctl regent reload"
+
+
+_Next = Callable[[], dict[str, Any]]
 
 
 class WebMissing(RalphdError, slug="no-web", exit_code=69):
@@ -91,15 +94,15 @@ def pair(look: bool) -> None:
     state, problem = _state()
     role = "look" if look else "act"
     try:
-        with _page(state, {"do": "pair", "role": role}, _CODE_S) as replies:
-            _show_code(next(replies))
-            asks = next(replies)
+        with _page(state, {"do": "pair", "role": role}, _CODE_S) as (file, following):
+            _show_code(following())
+            asks = following()
             message(f"{clean(asks['asks'])!r} wants to {role}; its page shows the number {asks['number']}")
-            replies.send({"yes": confirmed("Is it yours? [y/N]")})
-            paired = next(replies)
+            file.write(json.dumps({"yes": confirmed("Is it yours? [y/N]")}).encode() + b"\n")
+            paired = following()
     except (FileNotFoundError, ConnectionRefusedError):
         raise PageOff("the page is not running", why=problem or "", mend=_TURN_ON) from None
-    except (OSError, StopIteration):
+    except (OSError, EOFError):
         raise PageOff("the page ended meanwhile; nothing is paired", mend="ralphctl web") from None
     end_if_json(paired)
     click.echo(f"{clean(paired['paired'])} is paired: it may {role}")
@@ -158,39 +161,34 @@ def _state() -> tuple[Path, str | None]:
 def _about(state: Path) -> dict[str, Any] | None:
     """Return what the page tells about itself; None where it does not run."""
     try:
-        with _page(state, {"do": "status"}, _ANSWER_S) as replies:
-            return next(replies)
-    except (OSError, StopIteration):
+        with _page(state, {"do": "status"}, _ANSWER_S) as (_, following):
+            return following()
+    except (OSError, EOFError):
         return None
 
 
-class _Replies(Iterator[dict[str, Any]]):
-    def __init__(self, file: BinaryIO, connection: socket.socket) -> None:
-        self._file, self._connection = file, connection
-
-    def send(self, content: dict[str, Any]) -> None:
-        self._connection.sendall(json.dumps(content).encode() + b"\n")
-
-    def __next__(self) -> dict[str, Any]:
-        if not (line := self._file.readline(1 << 16)):
-            raise StopIteration
-        content: dict[str, Any] = json.loads(line)
-        if "detail" in content:
-            raise transport.error_of(500, line)
-        return content
-
-
 @contextmanager
-def _page(state: Path, asked: dict[str, Any], limit_s: float) -> Iterator[_Replies]:
-    """Connect to the page. Raise OSError, and the RalphdError that it replies with."""
+def _page(state: Path, asked: dict[str, Any], limit_s: float) -> Iterator[tuple[socket.SocketIO, _Next]]:
+    """Connect to the page; yield what to write to, and what returns its next message.
+
+    Raise OSError without a page, EOFError where it has ended, and the RalphdError that it replies with.
+    """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(limit_s)
         with short_address(str(state / "web" / "control.sock")) as address:
             connection.connect(address)
-        with connection.makefile("rb") as file:
-            replies = _Replies(file, connection)
-            replies.send(asked)
-            yield replies
+        with connection.makefile("rwb", buffering=0) as file:
+
+            def following() -> dict[str, Any]:
+                if not (line := file.readline(1 << 16)):
+                    raise EOFError
+                content: dict[str, Any] = json.loads(line)
+                if "detail" in content:
+                    raise transport.error_of(500, line)
+                return content
+
+            file.write(json.dumps(asked).encode() + b"\n")
+            yield file, following
 
 
 def _show_code(offer: dict[str, Any]) -> None:

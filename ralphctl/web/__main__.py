@@ -33,11 +33,8 @@ async def _serve(settings: dict[str, Any], reader: asyncio.StreamReader) -> None
     make_private_directory(directory)
     site = listening.site_of(settings["listen"], tuple(settings["hosts"]))
     devices, news = Devices(directory), NewsFeed(lambda: [daemon])
-    desk = PairingDesk(
-        site,
-        devices,
-        lambda: {"pid": os.getpid(), "url": site.url, "is_tls": site.is_tls, "watching": len(news)},
-    )
+    about = {"pid": os.getpid(), "url": site.url, "is_tls": site.is_tls}
+    desk = PairingDesk(site, devices, lambda: about | {"watching": len(news)})
     app = WebApp(Client(lambda: [daemon]), devices, Signatures(directory), desk, news)
     bound = listening.bound(site, state)
     context = listening.tls(site, directory) if site.is_tls else None
@@ -51,9 +48,8 @@ async def _serve(settings: dict[str, Any], reader: asyncio.StreamReader) -> None
 
 async def _main() -> None:
     reader = asyncio.StreamReader(limit=1 << 16)
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
-    )
+    protocol = asyncio.StreamReaderProtocol(reader)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
     await _serve(json.loads(await reader.readline()), reader)
 
 

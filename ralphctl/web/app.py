@@ -158,15 +158,8 @@ class WebApp:
         role, session = paired
         reply = _json({"role": role})
         name = cookie_name(request.origin)
-        reply.set_cookie(
-            name,
-            session,
-            max_age=COOKIE_S,
-            path="/",
-            secure=name.startswith("__Host-"),
-            httponly=True,
-            samesite="strict",
-        )
+        secure = name.startswith("__Host-")
+        reply.set_cookie(name, session, COOKIE_S, secure=secure, httponly=True, samesite="strict")
         return reply
 
     # --- acts -----------------------------------------------------------------------------------------

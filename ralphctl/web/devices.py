@@ -9,7 +9,7 @@ import hashlib
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -131,7 +131,7 @@ def device_name(given: str) -> str:
     return one_line(given, NAME_CHARS) or "unnamed"
 
 
-def public_point(key: Mapping[str, Any]) -> str:
+def public_point(key: Any) -> str:
     """Return the point of a public P-256 key (JWK). Raise UsageError."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -141,7 +141,8 @@ def public_point(key: Mapping[str, Any]) -> str:
         point = b"\x04" + unbase64(key["x"], 32) + unbase64(key["y"], 32)
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
     except (KeyError, TypeError, ValueError, AttributeError):
-        raise UsageError("the key is not a public P-256 key") from None
+        what = "the browser gave no public P-256 key"
+        raise UsageError(what, mend="ralphctl web pair --look") from None
     return point.hex()
 
 
@@ -167,7 +168,7 @@ class Signatures:
             raise Forbidden(f"{device.name} may look only", mend="ralphctl web pair --act")
         if not _is_signed(device.key, signature, f"POST /act\n{origin}\n".encode() + body):
             raise Forbidden(
-                "the signature is not that of this device", mend="pair it again: ralphctl web pair"
+                "the signature is of another key", mend="pair the device again: ralphctl web pair"
             )
         try:
             content = json.loads(body)
@@ -176,9 +177,7 @@ class Signatures:
             raise UsageError("the body is not an action") from None
         now = self._clock()
         if not isinstance(at, int | float) or isinstance(at, bool) or not abs(now - at) <= WINDOW_S:
-            raise Forbidden(
-                "the request is too old", why="or the clock of the device is wrong", mend="try again"
-            )
+            raise Forbidden("the request is too old", why="or the clock of the device is wrong")
         if not isinstance(nonce, str) or not 22 <= len(nonce) <= 64 or not nonce.isascii():
             raise UsageError("the nonce is not one")
         self._remember(f"{device.id} {nonce}", now)

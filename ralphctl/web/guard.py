@@ -19,23 +19,16 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from ralphctl.web.devices import Device, Devices
+from ralphd import errors
 from ralphd.config.values import page_address
-from ralphd.errors import (
-    PROBLEM_PREFIX,
-    Forbidden,
-    NotFound,
-    NotJson,
-    RalphdError,
-    TooLarge,
-    TooSlow,
-    UsageError,
-)
+from ralphd.errors import Forbidden, NotFound, RalphdError, UsageError
 
 MOST_KEYS: Final = 1024
 HEAD_BYTES: Final = 16 << 10
 MOST_BODY_BYTES: Final = 64 << 10
 BODY_S: Final = 10.0
 SEND_S: Final = 30.0
+_DIGITS: Final = frozenset("0123456789")
 _ONCE: Final = (b"host", b"origin", b"content-length", b"content-type", b"sec-fetch-site", b"ralph-signature")
 _OWN_SITES: Final = (b"same-origin", b"none")
 _CSP: Final = (
@@ -102,9 +95,8 @@ class Site:
         port = self.listen.rpartition(":")[2]
         if not self.is_tls:
             return f"ralphd.localhost:{port}"
-        return (f"[{self.address}]" if ":" in self.address else self.address) + f":{port}".removesuffix(
-            ":443"
-        )
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return host if port == "443" else f"{host}:{port}"
 
     def origin(self, host: str) -> str | None:
         """Return the origin of the page under the name in a Host header; None for a name that is not ours."""
@@ -114,9 +106,7 @@ class Site:
         if self.address:
             return f"{'https' if self.is_tls else 'http'}://{host}" if host == self._own else None
         name, _, port = host.partition(":")
-        is_forward = name in ("localhost", "ralphd.localhost") and (
-            (port.isascii() and port.isdigit()) or not port
-        )
+        is_forward = name in ("localhost", "ralphd.localhost") and set(port) <= _DIGITS
         return f"http://{host}" if is_forward else None
 
 
@@ -198,11 +188,10 @@ class Guard:
             raise Misdirected("not a page of this host", why=why, mend="ralphctl web, or [web] hosts")
         if scope["method"] not in ("GET", "POST"):
             raise NotAllowed
-        if b"transfer-encoding" in headers or (
-            scope["method"] == "GET" and headers.get(b"content-length", b"0") != b"0"
-        ):
+        is_get = scope["method"] == "GET"
+        if b"transfer-encoding" in headers or (is_get and headers.get(b"content-length", b"0") != b"0"):
             raise UsageError("a body has to have a length, and a GET request has none")
-        given = headers.get(b"origin", b"" if scope["method"] == "GET" else b"none").decode("latin-1")
+        given = headers.get(b"origin", b"" if is_get else b"none").decode("latin-1")
         if given and given != origin:
             raise Forbidden("the request comes from another page")
         if headers.get(b"sec-fetch-site", b"none") not in _OWN_SITES:
@@ -210,7 +199,7 @@ class Guard:
         if _escapes(scope):
             raise NotFound("the page does not exist")
         if scope["method"] == "POST" and headers.get(b"content-type") != b"application/json":
-            raise NotJson("the body has to be application/json")
+            raise errors.NotJson("the body has to be application/json")
         self._by_address.take(str((scope.get("client") or ("",))[0]))
         return origin
 
@@ -245,20 +234,15 @@ def _cookie(header: bytes, name: str) -> str:
 def _escapes(scope: Scope) -> bool:
     path, raw = scope["path"], scope.get("raw_path") or b""
     has_dots = not {".", ".."}.isdisjoint(path.split("/"))
-    return (
-        not path.startswith("/")
-        or len(raw) > 300
-        or b"%2f" in raw.lower()
-        or has_dots
-        or not path.isprintable()
-    )
+    is_odd = not path.startswith("/") or len(raw) > 300 or not path.isprintable()
+    return is_odd or has_dots or b"%2f" in raw.lower()
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
     """Return the whole body. Raise TooLarge, TooSlow."""
     headers, body, more = dict(scope["headers"]), bytearray(), scope["method"] == "POST"
     if int(headers.get(b"content-length", 0)) > MOST_BODY_BYTES:
-        raise TooLarge("the body is too large")
+        raise errors.TooLarge("the body is too large")
     try:
         async with asyncio.timeout(BODY_S):
             while more:
@@ -266,27 +250,28 @@ async def _body(scope: Scope, receive: Receive) -> bytes:
                 body += message.get("body", b"")
                 more = message.get("more_body", False)
                 if len(body) > MOST_BODY_BYTES:
-                    raise TooLarge("the body is too large")
+                    raise errors.TooLarge("the body is too large")
     except TimeoutError:
-        raise TooSlow("the body did not arrive in time") from None
+        raise errors.TooSlow("the body did not arrive in time") from None
     return bytes(body)
 
 
+def problem_document(fault: RalphdError) -> dict[str, Any]:
+    """Return what a person may read of a fault, as a problem document (RFC 9457) has it."""
+    content = {"type": errors.PROBLEM_PREFIX + fault.slug, "title": HTTPStatus(fault.status).phrase}
+    content |= {"detail": fault.what, "why": fault.why, "try": fault.mend}
+    return {key: value for key, value in content.items() if value} | {"status": fault.status}
+
+
 def problem(fault: RalphdError) -> Response:
-    """Return a problem document (RFC 9457)."""
-    content: dict[str, Any] = {"type": PROBLEM_PREFIX + fault.slug, "title": HTTPStatus(fault.status).phrase}
-    content |= {"status": fault.status, "detail": fault.what, "why": fault.why, "try": fault.mend}
-    body = json.dumps({key: value for key, value in content.items() if value})
-    return Response(body, fault.status, media_type="application/problem+json")
+    """Return the reply to a request that is refused."""
+    return Response(json.dumps(problem_document(fault)), fault.status, media_type="application/problem+json")
 
 
 def _is_visit(scope: Scope) -> bool:
     headers = dict(scope["headers"])
-    is_document = (headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")) == (
-        b"navigate",
-        b"document",
-    )
-    return scope["method"] == "GET" and is_document
+    kind = headers.get(b"sec-fetch-mode"), headers.get(b"sec-fetch-dest")
+    return scope["method"] == "GET" and kind == (b"navigate", b"document")
 
 
 def _landing(scope: Scope) -> Response:

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-from ralphctl.web.guard import HEAD_BYTES, HEADERS, Site, problem
+from ralphctl.web.guard import HEAD_BYTES, HEADERS, Site
 from ralphd.errors import RalphdError, UsageError
 from ralphd.fleet.hub import keys
 from ralphd.store.files import write_whole
@@ -56,9 +56,8 @@ def bound(site: Site, directory: Path) -> socket.socket:
         listening.bind((site.address, int(site.listen.rpartition(":")[2])))
     except OSError as fault:
         listening.close()
-        raise RalphdError(
-            f"cannot listen on {site.listen}: {fault.strerror or fault}", mend="[web] listen"
-        ) from fault
+        what = f"cannot listen on {site.listen}: {fault.strerror or fault}"
+        raise RalphdError(what, mend="[web] listen") from fault
     return listening
 
 
@@ -98,12 +97,10 @@ def _is_usable(chain_file: Path, names: list[str]) -> bool:
 
     try:
         chain = chain_file.read_bytes()
-        alternatives = x509.load_pem_x509_certificate(chain).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
-        return [str(each.value) for each in alternatives.value] == names and keys.valid_until(
-            chain
-        ) > time.time() + 86_400
+        extensions = x509.load_pem_x509_certificate(chain).extensions
+        own = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        is_fresh = keys.valid_until(chain) > time.time() + 86_400
+        return is_fresh and [str(each.value) for each in own] == names
     except (OSError, ValueError, x509.ExtensionNotFound):
         return False
 
@@ -147,23 +144,8 @@ class WebProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is not HTTP as every refused request."""
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.abort()
-            return
-        reply = problem(UsageError("the request is not HTTP as this page reads it"))
-        headers = [
-            *reply.raw_headers,
-            *((name.encode(), value.encode()) for name, value in HEADERS),
-            (b"connection", b"close"),
-        ]
-        for event in (
-            h11.Response(status_code=400, headers=headers),
-            h11.Data(data=bytes(reply.body)),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        """Cut the connection: no browser sends what is not HTTP."""
+        self.transport.abort()
 
 
 async def listen(app: ASGIApp, listening: socket.socket, context: ssl.SSLContext | None) -> asyncio.Server:
@@ -171,8 +153,7 @@ async def listen(app: ASGIApp, listening: socket.socket, context: ssl.SSLContext
     config = uvicorn.Config(
         app, ws="none", lifespan="off", interface="asgi3", log_config=None, access_log=False,
         server_header=False, date_header=False, headers=HEADERS, h11_max_incomplete_event_size=HEAD_BYTES,
-        timeout_keep_alive=15,
-        proxy_headers=False,
+        timeout_keep_alive=15, proxy_headers=False,
     )  # fmt: skip
     config.load()
     state = ServerState()
@@ -181,8 +162,6 @@ async def listen(app: ASGIApp, listening: socket.socket, context: ssl.SSLContext
     def protocol() -> Any:
         return WebProtocol(config, state, {})
 
-    more: dict[str, Any] = (
-        {} if context is None else {"ssl_handshake_timeout": HEAD_S, "ssl_shutdown_timeout": 2}
-    )
+    limits: dict[str, Any] = {"ssl_handshake_timeout": HEAD_S, "ssl_shutdown_timeout": 2} if context else {}
     loop = asyncio.get_running_loop()
-    return await loop.create_server(protocol, sock=listening, ssl=context, backlog=_BACKLOG, **more)
+    return await loop.create_server(protocol, sock=listening, ssl=context, backlog=_BACKLOG, **limits)

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ralphctl.web.devices import Devices, Role, device_name, public_point
-from ralphctl.web.guard import Rates, Site
-from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, Forbidden, NotFound, RalphdError, UsageError, WithinRun
+from ralphctl.web.guard import Rates, Site, problem_document
+from ralphd.errors import DaemonBusy, Forbidden, NotFound, RalphdError, UsageError, WithinRun
 from ralphd.process.peer_run import peer_of, run_of
 
 CODE_S: Final = 120.0
@@ -53,23 +53,18 @@ class PairingDesk:
     def ask(self, code: object, name: object, key: object) -> tuple[str, str]:
         """Use a code. Return the ticket and the number of the attempt. Raise RalphdError."""
         self._rate.take("")
-        offer = self._offer
+        offer, wrong = self._offer, Forbidden("the code is not valid, or no longer", mend="ralphctl web pair")
         if not isinstance(code, str) or not isinstance(name, str) or len(name) > 200:
             raise UsageError("a code and a name are text")
         if offer is None or offer.asked.done():
-            raise Forbidden("the code is not valid", why="or no longer", mend="ralphctl web pair")
+            raise wrong
         if not secrets.compare_digest(code.strip().replace("-", "").upper().encode(), offer.code.encode()):
             offer.tries += 1
             if offer.tries >= TRIES:
-                offer.asked.set_exception(
-                    Forbidden(f"{TRIES} wrong codes: nobody is paired", mend="ralphctl web pair")
-                )
-            raise Forbidden("the code is not valid", why="or no longer", mend="ralphctl web pair")
-        if offer.role == "act" and not isinstance(key, dict):
-            raise UsageError("this browser has no key", mend="ralphctl web pair --look")
-        offer.asked.set_result(
-            (device_name(name), public_point(key) if isinstance(key, dict) and offer.role == "act" else None)
-        )
+                offer.asked.set_exception(Forbidden(f"{TRIES} wrong codes: nobody is paired"))
+            raise wrong
+        point = public_point(key) if offer.role == "act" else None
+        offer.asked.set_result((device_name(name), point))
         self._tickets[offer.ticket] = offer
         while len(self._tickets) > _MOST_TICKETS:
             del self._tickets[next(iter(self._tickets))]
@@ -106,14 +101,7 @@ class PairingDesk:
                 await send(self._about())
         except RalphdError as fault:
             with suppress(OSError, TimeoutError):
-                await send(
-                    {
-                        "type": PROBLEM_PREFIX + fault.slug,
-                        "detail": fault.what,
-                        "why": fault.why,
-                        "try": fault.mend,
-                    }
-                )
+                await send(problem_document(fault))
         except (OSError, TimeoutError, ValueError, AttributeError, RecursionError):
             pass
         finally:

@@ -186,7 +186,7 @@ def page_address(listen: str, hosts: tuple[str, ...]) -> str:
     if not hosts or ":" in hosts[0]:
         return f"https://{hosts[0].removesuffix(':443')}" if hosts else ""
     where, _, port = listen.rpartition(":")
-    is_proxied = where in ("", "127.0.0.1", "[::1]") or port == "443"
+    is_proxied = where in ("", "127.0.0.1", "[::1]", "lo") or port == "443"
     return f"https://{hosts[0]}" + ("" if is_proxied else f":{port}")
 
 

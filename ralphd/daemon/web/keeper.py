@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.text import one_line
@@ -54,24 +55,21 @@ class PageKeeper:
             before.cancel()
             await asyncio.wait([before])
         self._services.trouble("web", None)
-        rest_s = _FIRST_REST_S
+        rest_s, told = _FIRST_REST_S, ""
         while spec.listen:
             began = time.monotonic()
             why = await self._run(spec)
-            self._services.trouble("web", None)
-            self._services.trouble("web", f"the page ended, and is started again: {why}")
+            if why != told:  # else the problem stays as it is: it is reported once
+                self._services.trouble("web", None)
+            told = why
+            self._services.trouble("web", f"the page does not run, and is tried again: {why}")
             rest_s = _FIRST_REST_S if time.monotonic() - began > _WELL_S else min(rest_s * 2, _LONGEST_REST_S)
             await asyncio.sleep(rest_s)
 
     async def _run(self, spec: "WebSpec") -> str:
         """Run the process until it ends, and return why; when cancelled, end it."""
         state = str(self._services.state_directory)
-        settings: dict[str, object] = {
-            "listen": spec.listen,
-            "hosts": spec.hosts,
-            "socket": str(self._services.socket_path),
-        }
-        settings["state_directory"] = state
+        settings = {**asdict(spec), "socket": str(self._services.socket_path), "state_directory": state}
         given = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", "ralphctl.web"),
@@ -87,7 +85,8 @@ class PageKeeper:
             while text := await process.stderr.read(4096):
                 last = one_line(text.decode(errors="replace"), _CHARS)
                 logger.warning("web: %s", last)
-            return last or f"exit status {await process.wait()}"
+            code = await process.wait()
+            return last if code > 0 and last else f"exit status {code}"
         finally:
             well.cancel()
             process.stdin.close()
