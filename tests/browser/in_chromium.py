@@ -28,6 +28,7 @@ AXE = Path(os.environ.get("AXE", "/nowhere"))
 PAGES = {
     "home": "/", "ralph": "/ralphs/api", "failed": "/ralphs/docs", "elsewhere": "/ralphs/buildbox/fuzz",
     "iteration": "/ralphs/api/iterations/1:62", "log": "/ralphs/api/log", "pair": "/pair",
+    "unknown": "/ralphs/unknown",
 }  # fmt: skip
 LOOKS = [(scheme, width) for scheme in ("light", "dark") for width in (320, 390, 1280)]
 SLOW_3G = {

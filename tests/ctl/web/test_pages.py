@@ -313,6 +313,11 @@ def test_an_unknown_ralph_is_an_error(stage: FakeDaemon, faces: Pages) -> None:
             page("x", Viewer())
 
 
+def test_an_error_is_a_page_for_a_person(faces: Pages) -> None:
+    page = Document(faces.problem(UnknownRalph(f"no {EVIL}", why="why", mend="ralphctl status"), Viewer()))
+    assert "no \"'><script>" in page.text and "try: ralphctl status" in page.text and "/" in page.links()
+
+
 def test_without_a_ralph_the_page_says_how_to_start_one(faces: Pages) -> None:
     assert "Nobody needs you" in shown(faces).text and "ralphctl start DIR" in shown(faces).text
 
