@@ -21,7 +21,7 @@ from ralphctl.web.news import NewsFeed
 from ralphctl.web.pages import Pages
 from ralphctl.web.pairing import PairingDesk
 from ralphd import wire
-from ralphd.errors import DaemonBusy, NotFound, UnknownRalph, UsageError
+from ralphd.errors import DaemonBusy, NotFound, RalphdError, UnknownRalph, UsageError
 
 ACTIONS: Final = ("ack", "pause", "resume", "skip-wait", "stop", "undo", "land")
 """Never one that starts a command, or changes environment, files or configuration."""
@@ -68,10 +68,19 @@ class WebApp:
             case "POST", ("act",):
                 return await self._act(request, request.device)
             case "GET", path:
-                return await self._draw(request, request.device, path)
+                return await self._shown(request, request.device, path)
         raise NotAllowed
 
     # --- pages ----------------------------------------------------------------------------------------
+
+    async def _shown(self, request: WebRequest, device: Device, path: tuple[str, ...]) -> Response:
+        """Return a page; an error is one too for a person who came to it."""
+        try:
+            return await self._draw(request, device, path)
+        except RalphdError as fault:
+            if b"ralph-part" in request.headers or b"text/html" not in request.headers.get(b"accept", b""):
+                raise
+            return _page(request, await self._drawn(self._pages.problem, fault, device), fault.status)
 
     async def _draw(self, request: WebRequest, device: Device, path: tuple[str, ...]) -> Response:
         part = request.headers.get(b"ralph-part") == b"1"

@@ -25,7 +25,7 @@ _BUTTONS: Final = {
     "land": ("Land its branch", "Land the branch of {}?"),
     "ack": ("Seen, no reminders", ""),
     "pause": ("Pause", ""),
-    "stop": ("Stop", "Stop {} after this iteration? Only the computer can start it again."),
+    "stop": ("Stop", "Stop {}? Only the computer can start it again."),
 }
 """By action, what its button says, and the question that is asked before an act that is hard to take back."""
 _ON_THE_PAGE: Final = {"explain", "attach", "report", "verdicts", "logs", "queue"}

@@ -33,7 +33,7 @@ from ralphctl.report.page import PageSection, ReportPage
 from ralphctl.top.model import TopModel, gathered
 from ralphctl.web.cards import card, cards, explained, needs_you, ralph_url
 from ralphd import overview, wire
-from ralphd.errors import NotFound
+from ralphd.errors import NotFound, RalphdError
 
 LOG_LINES: Final = 200
 MOST_ITERATIONS: Final = 50
@@ -141,6 +141,10 @@ class Pages:
     def pair(self) -> str:
         """Return the page on which a device is paired."""
         return _rendered("pair.html", None, time.time(), part=False)
+
+    def problem(self, fault: RalphdError, viewer: PageViewer) -> str:
+        """Return the page of an error."""
+        return _rendered("problem.html", viewer, time.time(), part=False, fault=fault)
 
     def _summaries(self, shown: TopModel, now: float) -> _Summaries:
         """Return what each ralph did in the night. A history that has not changed is not read again."""

@@ -64,7 +64,8 @@ def scene(root: Path, copies: int = 1) -> Iterator[Scene]:
     state, now = root / "state", time.time()
     (state / "ralphs").mkdir(parents=True)
     daemon = FakeDaemon(state / "ralphd.sock")
-    settings = {"listen": f"127.0.0.1:{free_port()}", "hosts": [], "socket": str(daemon.path)}
+    port = free_port()
+    settings = {"listen": f"127.0.0.1:{port}", "hosts": [], "socket": str(daemon.path)}
     environment = {**os.environ, "RALPHD_STATE_DIR": str(state), "HOME": str(root)}
     with (state / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -79,7 +80,7 @@ def scene(root: Path, copies: int = 1) -> Iterator[Scene]:
         page.stdin.flush()
         try:
             wait_for(lambda: (state / "web" / "control.sock").exists(), what="the page")
-            yield Scene(int(settings["listen"].rpartition(":")[2]), state, daemon)
+            yield Scene(port, state, daemon)
         finally:
             page.stdin.close()
             page.wait(10)
@@ -97,7 +98,7 @@ def _night(daemon: FakeDaemon, root: Path, now: float, suffix: str) -> None:
         entries = night(iterations, now - began_s, tasks=9)
         state = {key: changes[key] for key in ("state", "wait", "message", "pause_reason") if key in changes}
         write(daemon.path.parent / "ralphs" / (name + suffix), directory, entries, run_id=RUN, **state)
-        shown = {
+        shown: dict[str, Any] = {
             "task": task,
             "command": [],
             "last_output_at": ago(4),

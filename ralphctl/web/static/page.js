@@ -145,7 +145,7 @@ async function act(acts, action) {
   dress();
   try {
     const key = await stored("readonly", (keys) => keys.get("device"));
-    if (!key) throw new Error("this browser has no key to act with; pair it again: ralphctl web pair");
+    if (!key) throw new Error("this browser has no key to act with; pair it again: ralphctl web pair --act");
     const at = Math.floor((Date.now() + skewMs) / 1000);
     const nonce = base64url(crypto.getRandomValues(new Uint8Array(18)));
     const body = JSON.stringify({ action, ralph, at, nonce });
