@@ -18,7 +18,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
 
 dev: $(STAMP)
 
@@ -103,6 +103,16 @@ test-agents: $(STAMP)
 test-install: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 0 -rs --timeout 900 --basetemp="$$scratch/t" tests/install/installed.py
+
+# The page in a headless Chromium (Debian: chromium), with playwright from PyPI and axe-core from npm; not part of `check`.
+# PICTURES=DIR also writes what each page looks like.
+test-web: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
+	  if command -v chromium >/dev/null && command -v npm >/dev/null; then \
+	    $(BIN)/python -m pip install $(QUIET) --target "$$scratch/python" playwright==1.65.2 && \
+	    npm install --silent --no-audit --no-fund --prefix "$$scratch" --cache "$$scratch/cache" axe-core@4.14.1; fi && \
+	  PYTHONPATH="$$scratch/python" AXE="$$scratch/node_modules/axe-core/axe.min.js" \
+	    $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/browser/in_chromium.py
 
 check: $(STAMP) format lint types contracts test
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 API = "/v1"
 MAX_BODY_BYTES = 1 << 20
 MAX_NAME_CHARS = 63
+DEVICE_HEADER = "Ralphd-Device"
+"""On requests of the page: the name of the device, percent-encoded."""
 LANDED_BRANCH = "ralph/landed"
 """The branch of the landing queue: what landed waits there until the target can follow."""
 

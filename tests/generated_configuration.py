@@ -57,6 +57,7 @@ SAYS = {
     "phases": "Attempts that plan, implement, review and address.",
     "git": "The repository: pushes, pulls, repairs.",
     "worktree": "The worktrees that `ralphctl start --worktree` makes.",
+    "web": "The page for a phone: see [web](web.md).",
     "landing": "How branches of ralphs get onto the target: see [landing](landing.md).",
     "fleet": "What this machine does in a fleet of several: see [decision 0040](decisions/0040-fleet.md).",
     "sandbox": "What separates a run, and each agent of the built-in loop, from other processes.",
@@ -79,6 +80,7 @@ ORDER = [
         "worktree",
         "landing",
         "fleet",
+        "web",
     ),
     *("sandbox", "logs", "limits", WEBHOOKS, "notify"),
 ]

@@ -13,6 +13,7 @@ from ralphctl.client import discovery, transport
 from ralphctl.format.output import slow_notice
 from ralphctl.offline.state import none_works_in
 from ralphd import wire
+from ralphd.dataclass import dataclass
 from ralphd.errors import HubSilent, NoFleet, NotFound, UnknownRalph, UsageError
 from ralphd.unix_http import UnixConnection
 
@@ -53,6 +54,13 @@ class Client:
         self._find = find
         self._reports_waits = reports_waits
         self._sticks, self._path = sticks, ""
+        self._headers: Mapping[str, str] = {}
+
+    def on_behalf(self, device: str) -> "Client":
+        """Return a client whose requests are recorded as those of a device of the page."""
+        client = Client(self._find, sticks=self._sticks)
+        client._headers = {wire.DEVICE_HEADER: quote(device)}
+        return client
 
     def without_notices(self) -> "Client":
         """Return a client of the same daemon for callers that show by themselves that they wait."""
@@ -254,7 +262,10 @@ class Client:
     ) -> Reply:
         given = None if words is None else json.dumps(words)
         on_slow = slow_notice("ralphd to answer", limit_s) if self._reports_waits else None
-        with transport.exchange(self._connect(limit_s), method, path, given, on_slow=on_slow) as response:
+        connection = self._connect(limit_s)
+        with transport.exchange(
+            connection, method, path, given, headers=self._headers, on_slow=on_slow
+        ) as response:
             return Reply(response.read())
 
     def _connect(self, limit_s: float) -> UnixConnection:

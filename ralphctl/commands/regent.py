@@ -157,7 +157,9 @@ def reload() -> None:
         click.echo(f"ralphd (pid {pid}): nothing has changed")
         return
     click.echo("\n".join([f"ralphd (pid {pid}): {count(len(changes), 'change')}", *change_lines(changes)]))
-    if not all(change["key"].startswith(("logs.total_bytes", "notify.", "webhooks[")) for change in changes):
+    if not all(
+        change["key"].startswith(("logs.total_bytes", "notify.", "web.", "webhooks[")) for change in changes
+    ):
         click.echo("  next: ralphctl reload NAME  (for each ralph that should use it)")
 
 

@@ -12,16 +12,9 @@ import click
 from ralphctl.cli import click_ext, completers
 from ralphctl.cli.click_ext import CommonCommand, end_if_json, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
+from ralphctl.format.humanize import last_evening as last_evening
 from ralphctl.format.output import columns, has_colour
 from ralphd.errors import NotFound, UnusableState, UsageError
-
-
-def last_evening(now: float) -> float:
-    """Return 18:00 of the day before, in local time."""
-    today = time.localtime(now)
-    # mktime knows the length of a day on which clocks change; day 0 is the last of the month before.
-    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - 1, 18, 0, 0, 0, 0, -1))
-
 
 since_option = time_option("--since", "Start: 8h, 18:00, 2026-11-21.  [18:00 yesterday]")
 

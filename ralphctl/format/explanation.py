@@ -86,6 +86,8 @@ class _Page:
             return ""
         command, run = clean(by.get("command") or ""), clean(by.get("run_id") or "")
         who = f"pid {by.get('pid')}" + (f" ({command})" if command else "") + f", uid {by.get('uid')}"
+        if by.get("device"):
+            who = f'device "{clean(by["device"])}"'
         within = f", within run {run}" if run else ""
         return f"{clean(request.get('action'))} by {who}{within}, {ago(request.get('at'), self._now)}"
 

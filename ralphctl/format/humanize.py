@@ -102,6 +102,13 @@ def minute(at: float, now: float) -> str:
     return words[:5] if words[2:3] == ":" else words
 
 
+def last_evening(now: float) -> float:
+    """Return 18:00 of the day before, in local time."""
+    today = time.localtime(now)
+    # mktime knows the length of a day on which clocks change; day 0 is the last of the month before.
+    return time.mktime((today.tm_year, today.tm_mon, today.tm_mday - 1, 18, 0, 0, 0, 0, -1))
+
+
 def since_words(before: str, at: object, now: float, after: str = "") -> str:
     """Return how long ago something was, between two words; empty for no moment."""
     when = moment(at)

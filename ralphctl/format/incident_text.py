@@ -78,17 +78,24 @@ _MOST_NAMED = 5
 
 def account_line(account: View, width: int, now: float, room: int | None, *, colour: bool) -> str:
     """Return the line of an account; on a narrow terminal it continues below its words."""
-    fullest = max(account["windows"], key=lambda window: window["used"], default=None)
-    is_limited = account["state"] != "open"
-    used = 1.0 if is_limited else None if fullest is None else float(fullest["used"])
+    used, words = account_use(account, now)
     share = " " * 5 if used is None else f"{100 * used:3.0f} %"
-    bar = paint(_bar(used or 0.0, account["keep_free"]), RED if is_limited else GREEN, on=colour)
+    shade = GREEN if account["state"] == "open" else RED
+    bar = paint(_bar(used or 0.0, account["keep_free"]), shade, on=colour)
     before = f"{clean(account['account']):{width}}  "
     indent = len(before) + _BAR_CHARS + len(f" {share}  ")
-    words = "; ".join(_account_words(account, fullest, now))
     lines = wrapped(words, room - indent) if room and room - indent > _LEAST_WORDS else [words]
     text = f"\n{' ' * indent}".join(lines)
     return f"{before}{bar} {share}  {text}".rstrip()
+
+
+def account_use(account: View, now: float) -> tuple[float | None, str]:
+    """Return how much of an account is used, from 0 to 1, and in words its limit, who works and who waits."""
+    fullest = max(account["windows"], key=lambda window: window["used"], default=None)
+    words = "; ".join(_account_words(account, fullest, now))
+    if account["state"] != "open":
+        return 1.0, words
+    return None if fullest is None else float(fullest["used"]), words
 
 
 def _bar(used: float, keep_free: float) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from ralphctl.format import log_text, state_text
 from ralphctl.format.humanize import clock, duration, moment
 from ralphctl.format.output import discard, has_colour, is_foreground, message
+from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
 _WIPE_LIMIT_S = 0.2

@@ -7,7 +7,6 @@ A run that reports no iterations counts as one iteration.
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any, Final
 
 from ralphctl.format.humanize import View, last_exit
@@ -67,15 +66,15 @@ def find(source: ReportSource, wanted: str | None) -> IterationFacts:
     raise NotFound(f"{source.name} has {what}", mend=f"ralphctl report {source.name}")
 
 
-def within(source: ReportSource, since: Moment, until: Moment) -> list[IterationFacts]:
-    """Return the iterations of a span, newest first, at most the last ``MOST``."""
+def within(source: ReportSource, since: Moment, until: Moment, most: int = MOST) -> list[IterationFacts]:
+    """Return the iterations of a span, newest first, of at most the last ``most``."""
     path, judged = source.path("history.jsonl"), defaultdict[tuple[str, int | None], list[View]](list)
-    for each in verdicts(newest_first(path), MOST):
+    for each in verdicts(newest_first(path), most):
         judged[text(each.get("run_id")), whole(each.get("iteration"))].append(each)
-    past = [*record.iterations(newest_first(path), MOST + 1), {}]
+    past = [*record.iterations(newest_first(path), most + 1)]
     return [
         _facts(end, before, judged[text(end.get("run_id")), whole(end.get("iteration"))])
-        for end, before in pairwise(past)
+        for end, before in zip(past[:most], [*past[1:], {}], strict=False)
         for attempt in (end.get("attempts") or [{}])[-1:]
         if since <= (moment(end.get("at") or attempt.get("at")) or 0.0) < until
     ]

@@ -1,17 +1,23 @@
 """The door of the socket: refuse what a supervised run may not request, and record who requested the rest."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ralphd.api.errors import problem
 from ralphd.core.supervision.door import REPORT, Caller, requested
+from ralphd.core.text import one_line
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 from ralphd.errors import Forbidden, WithinRun
+from ralphd.wire import DEVICE_HEADER
 
 if TYPE_CHECKING:
     from ralphd.daemon.host import Host
+
+_DEVICE_CHARS = 40
 
 
 class Door:
@@ -27,7 +33,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         host: Host = scope["app"].state.host
-        caller = host.callers.caller(scope["state"]["peer"])
+        caller = replace(host.callers.caller(scope["state"]["peer"]), device=_device(scope))
         if not host.callers.permits(caller, asked):
             await host.callers.refuse(caller, asked)
             await problem(WithinRun())(scope, receive, send)
@@ -45,6 +51,12 @@ class Door:
         await self._app(scope, receive, watched)
         if status < 300 and asked.action != REPORT:
             await host.callers.record(caller, asked)
+
+
+def _device(scope: Scope) -> str:
+    """Return the device that the page sends a request for; any process of the user could name one."""
+    given = dict(scope["headers"]).get(DEVICE_HEADER.lower().encode(), b"")
+    return one_line(unquote(given.decode("latin-1")), _DEVICE_CHARS).replace('"', "'")
 
 
 def check_reporter(request: Request, run_id: str) -> None:

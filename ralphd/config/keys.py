@@ -35,6 +35,7 @@ USER_FILE_ONLY = frozenset(
         *("webhooks.allow_private", "webhooks.secret_cmd", "notify.allow_private", "notify.desktop"),
         *(f"limits.{item.name}" for item in fields(specs.LimitsSpec)),
         *(f"fleet.{item.name}" for item in fields(specs.FleetSpec)),
+        *(f"web.{item.name}" for item in fields(specs.WebSpec)),
         *(f"{ACCOUNT}.{item.name}" for item in fields(specs.AccountSpec)),
     ]
 )
@@ -57,7 +58,7 @@ FLAGS: Mapping[str, str] = {
 
 def is_daemons(dotted: str) -> bool:
     """Return whether the daemon alone acts on a key, so that no ralph has to be reloaded for it."""
-    return dotted in ("logs.total_bytes", "regent.runs_may") or dotted.startswith("notify.")
+    return dotted in ("logs.total_bytes", "regent.runs_may") or dotted.startswith(("notify.", "web."))
 
 
 class BadValue(Exception):

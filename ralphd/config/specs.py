@@ -342,6 +342,17 @@ class FleetSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebSpec:
+    """``[web]``, in the user's own file only: the page for a phone (`ralphctl web`)."""
+
+    listen: Annotated[Text, AfterValidator(values.a_listener)] = ""
+    """Where the page listens: "127.0.0.1:PORT"; "unix", for web.sock in the state directory; or
+    "INTERFACE:PORT" or "ADDRESS:PORT", with TLS by a certificate of its own. Empty: the page is off."""
+    hosts: Annotated[FilledTexts, AfterValidator(values.host_names)] = ()
+    """The names under which a proxy or DNS leads to the page. The first one is in links."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogsSpec:
     """``[logs]``, in the user's own file only."""
 
@@ -419,6 +430,7 @@ class Sections:
     sandbox: SandboxSpec = field(default_factory=SandboxSpec)
     landing: LandingSpec = field(default_factory=LandingSpec)
     fleet: FleetSpec = field(default_factory=FleetSpec)
+    web: WebSpec = field(default_factory=WebSpec)
     logs: LogsSpec = field(default_factory=LogsSpec)
     limits: LimitsSpec = field(default_factory=LimitsSpec)
     notify: NotifySpec = field(default_factory=NotifySpec)

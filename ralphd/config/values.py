@@ -154,6 +154,42 @@ def rooted(paths: tuple[str, ...]) -> tuple[str, ...]:
     return paths
 
 
+_LISTEN = re.compile(r"(?:unix|(?P<where>\[[0-9a-f:]+\]|[\w.-]+):(?P<port>\d{1,5}))?", re.ASCII)
+_HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?(?::\d{1,5})?")
+
+
+def a_listener(listen: str) -> str:
+    """Refuse what the page cannot listen on, and every address at once."""
+    parts = _LISTEN.fullmatch(listen)
+    if parts is None or not (parts["port"] is None or 0 < int(parts["port"]) < 65_536):
+        raise ValueError(f'has to be "unix", "127.0.0.1:PORT" or "INTERFACE:PORT", is {dumps(listen)}')
+    if not (parts["where"] or "1").strip("[]0.:"):
+        what = "would listen on every network that this machine is in"
+        raise ValueError(f'{what}; name one address or interface, as in "tailscale0:{parts["port"]}"')
+    return listen
+
+
+def host_names(hosts: tuple[str, ...]) -> tuple[str, ...]:
+    """Refuse what no browser sends as the name of a host."""
+    for host in hosts:
+        if not _HOST.fullmatch(host):
+            raise ValueError(f"{host!r} has to be a name in lower case, with or without :PORT")
+    return hosts
+
+
+def page_address(listen: str, hosts: tuple[str, ...]) -> str:
+    """Return the https address of the page under its first configured name; empty without one.
+
+    A page that listens on loopback or a Unix socket has a proxy before it, which listens on 443 unless the
+    name has another port.
+    """
+    if not hosts or ":" in hosts[0]:
+        return f"https://{hosts[0].removesuffix(':443')}" if hosts else ""
+    where, _, port = listen.rpartition(":")
+    is_proxied = where in ("", "127.0.0.1", "[::1]", "lo") or port == "443"
+    return f"https://{hosts[0]}" + ("" if is_proxied else f":{port}")
+
+
 def event_patterns(patterns: tuple[str, ...]) -> tuple[str, ...]:
     """Refuse a pattern that matches no event type."""
     for pattern in patterns:

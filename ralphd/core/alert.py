@@ -28,6 +28,8 @@ class AlertFacts:
     cost_tonight_usd: float | None = None
     cost_since: str | None = None
     last_lines: tuple[str, ...] = ()
+    link: str | None = None
+    """The page of the ralph (`[web]`)."""
 
 
 def evening_before(at: Moment) -> Moment:

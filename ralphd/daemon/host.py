@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ralphd import __version__
 from ralphd.config import configuration as config
 from ralphd.core.supervision import events as requests
+from ralphd.core.supervision.door import RequestedAction
 from ralphd.core.supervision.model import SETTLED, Paused, RunId
 from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from ralphd.core.supervision.reports import Report
     from ralphd.core.time import Moment
     from ralphd.daemon.fleet.fleet import Fleet
+    from ralphd.daemon.web.keeper import PageKeeper
     from ralphd.notify.client import WebhookClient
     from ralphd.process.log.log import RalphLog
 
@@ -75,6 +77,7 @@ class Host:
         services.landing_of, services.why_unqueued = self.landing.of, self.landing.why_unqueued
         self._quota = QuotaWatch(services)
         self._fleet: Fleet | None = None
+        self._page: PageKeeper | None = None
         self._started_at = services.clock.now()
         self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
@@ -125,7 +128,18 @@ class Host:
     def reload(self) -> tuple[config.Difference, ...] | ConfigFaults:
         """Read the user's own file again (SIGHUP). Return what has changed, or all its faults."""
         with self._services.systemd.reloading():
-            return self._users.read()
+            changes = self._users.read()
+        self._follow_web()
+        return changes
+
+    def _follow_web(self) -> None:
+        spec = self._users.present.web
+        if self._page is None and spec.listen and self._services.tied is None:
+            from ralphd.daemon.web.keeper import PageKeeper  # a daemon without a page does not load it
+
+            self._page = PageKeeper(self._services)
+        if self._page is not None:
+            self._page.follow(spec)
 
     async def shutdown(self, runs: HowToEnd, *, by_signal: bool = False) -> None:
         """Request a shutdown: with the runs finished, left alone, or killed. A later ``now`` wins.
@@ -160,12 +174,15 @@ class Host:
         """Answer every request from now on, and notify systemd."""
         self.ready = True
         self._services.systemd.ready(lifecycle.in_words(self._roster))
+        self._follow_web()
 
     async def end(self, runs: HowToEnd) -> None:
         """Carry out a shutdown."""
         self.stopping.set()
         limit_s = lifecycle.longest_deadline_s(self._roster) + lifecycle.KILL_LIMIT_S + CLOSING_S
         self._services.systemd.stopping(f"ending: {lifecycle.in_words(self._roster)}", limit_s=limit_s)
+        if self._page is not None:
+            await self._page.close()
         await self.landing.close(leaves_tests=runs == "leave" and self._services.tied is None)
         await lifecycle.end_runs(self._roster, self._services, runs)
         await self._roster.close()
@@ -364,7 +381,10 @@ class Host:
     async def land(self, name: str, branch: str | None, *, publishes: bool) -> bytes:
         """Queue a branch to land, or to be pushed. Raises UnknownRalph, NotLandable, ConfigFaults."""
         self._refuse_when_stopping()
-        return json.dumps(await self.landing.land(name, branch, publishes=publishes)).encode()
+        queued = await self.landing.land(name, branch, publishes=publishes)
+        if (caller := REQUESTED_BY.get()) is not None:  # the path of the request does not name the ralph
+            await self.callers.record(caller, RequestedAction("land", name))
+        return json.dumps(queued).encode()
 
     async def undo_landing(self, name: str, number: int | None) -> bytes:
         """Queue the revert of what landed. Raises UnknownRalph, NotLandable."""

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from ralphd.config.values import page_address
 from ralphd.core import alert, delivery
 from ralphd.core.alert import AlertFacts
 from ralphd.core.delivery import Destination, Format, StoredEvent
@@ -84,8 +85,11 @@ class DaemonsWebhooks:
         regent = next((each for each in self._roster if each.name == event.ralph), None)
         if regent is None:
             return AlertFacts(host)
+        web = self._users.present.web
+        page = page_address(web.listen, web.hosts) if web.listen else ""
         task = alert.task_of(event, [event, *reversed(await self._events.last(_EVENTS_LOOKED_AT))])
         facts = AlertFacts(host, str(regent.account.definition.directory), task)
+        facts = replace(facts, link=f"{page}/ralphs/{regent.name}") if page else facts
         with suppress(OSError, ValueError):
             return await asyncio.to_thread(_with_figures, facts, event, regent)
         return facts

@@ -81,6 +81,7 @@ def _ntfy(event: StoredEvent, facts: AlertFacts) -> Posted:
     _, priority, tag = _WORDS.get(event.type, _NO_WORDS)
     tags = f"{tag},ralphd" if tag else "ralphd"
     about = {"title": header_text(title_of(event)), "priority": str(priority), "tags": tags}
+    about |= {"click": facts.link} if facts.link else {}
     return Posted(plain_body(event, facts).encode(), {"content-type": "text/plain; charset=utf-8", **about})
 
 

@@ -89,7 +89,13 @@ def test_programs_get_the_facts_as_fields() -> None:
         "cost_tonight_usd": 1.5,
         "cost_since": "2026-11-21T18:00:00.000000Z",
         "last_lines": ["1 failed", "Error: `boom` <b>"],
+        "link": None,
     }
+
+
+def test_a_tap_on_a_message_of_ntfy_opens_the_page() -> None:
+    message = posted(CALL, Format.NTFY, replace(FACTS, link="https://box.example/ralphs/demo"))
+    assert message.headers["click"] == "https://box.example/ralphs/demo"
 
 
 @pytest.mark.parametrize(

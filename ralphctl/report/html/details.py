@@ -38,10 +38,13 @@ class NightDetails:
     by_sha: Mapping[str, Patch] = field(default_factory=dict)
 
 
-def details(report: model.RalphReport) -> NightDetails:
-    """Read the details of one ralph. What cannot be read is missing; git and the log have a time limit."""
+def details(report: model.RalphReport, facts: Sequence[IterationFacts] | None = None) -> NightDetails:
+    """Read the details of the iterations in the span of a report, or of these, newest first.
+
+    What cannot be read is missing; git and the log have a time limit.
+    """
     source, summary = report.source, report.summary
-    facts = iteration.within(source, summary.since, summary.until)
+    facts = iteration.within(source, summary.since, summary.until) if facts is None else facts
     shas = {sha[: history.SHORT]: sha for each in facts for sha in each.commits}
     shas = {sha[: history.SHORT]: sha for sha in (*summary.kept, *summary.reverted)} | shas
     wanted = list(shas.values())[-read.MOST_COMMITS :]

@@ -39,16 +39,16 @@ def document(shown: ReportPage, nights: Sequence[NightDetails], now: float) -> s
         f"<title>{title}</title><style>{style.SHEET}</style></head><body>",
         f"<header><h1>{title}</h1></header>",
         "" if is_one else _contents(nights), "<main>",
-        *_section("At a glance", 2, _rows(shown)),
+        *_section("At a glance", 2, labelled(shown)),
         *_needs_you(nights, whole), *_strips([night.report for night in nights]),
     ]  # fmt: skip
     if is_one:
         parts += _ralph(shown, nights[0], now, limit=limit, level=2)
     else:
         for section in shown.sections:
-            parts += _page_section(section, 2)
+            parts += page_section(section, 2)
         for i, (page, night) in enumerate(zip(whole, nights, strict=True)):
-            inner = [_rows(page), *_ralph(page, night, now, limit=limit, level=3)]
+            inner = [labelled(page), *_ralph(page, night, now, limit=limit, level=3)]
             parts += _section(f"{page.name}: {page.state}", 2, "".join(inner), f"ralph-{i}")
     parts += ['</main><footer><p class="note">Made by ralphctl report --html.</p></footer></body></html>']
     return "\n".join(filter(None, parts)) + "\n"
@@ -63,19 +63,19 @@ def _contents(nights: Sequence[NightDetails]) -> str:
 def _section(title: str, level: int, inner: str, id_: str = "") -> list[str]:
     """Return a section with its heading; nothing for one that is empty."""
     anchor = f' id="{id_}"' if id_ else ""
-    return [f"<section{anchor}><h{level}>{_words(title)}</h{level}>", inner, "</section>"] if inner else []
+    return [f"<section{anchor}><h{level}>{marked(title)}</h{level}>", inner, "</section>"] if inner else []
 
 
-def _words(words: str) -> str:
+def marked(words: str) -> str:
     """Return text of a page; a command becomes code."""
     parts = enumerate(words.split(CODE))
     return "".join(f"<code>{escaped(part)}</code>" if i % 2 else escaped(part) for i, part in parts)
 
 
-def _rows(page: ReportPage) -> str:
+def labelled(page: ReportPage) -> str:
     """Return the labelled rows; one without a label belongs to the label before it."""
     rows = (
-        f"<dt>{escaped(label)}</dt>" * bool(label) + f"<dd>{_words(words)}</dd>" for label, words in page.rows
+        f"<dt>{escaped(label)}</dt>" * bool(label) + f"<dd>{marked(words)}</dd>" for label, words in page.rows
     )
     return f"<dl>{''.join(rows)}</dl>"
 
@@ -88,7 +88,7 @@ def _needs_you(nights: Sequence[NightDetails], whole: Sequence[ReportPage]) -> l
             why = overview.landing_words(night.report.view) or rows.get("blocked by", "")
             step = f": {rows['next']}" if "next" in rows else ""
             items.append(
-                f"<li><strong>{escaped(page.name)}</strong> {_words(page.state)}; {_words(why + step)}</li>"
+                f"<li><strong>{escaped(page.name)}</strong> {marked(page.state)}; {marked(why + step)}</li>"
             )
     inner = f'<ul class="needs">{"".join(items)}</ul>' if items else "<p>Nobody.</p>"
     return _section("Needs you", 2, inner)
@@ -113,9 +113,9 @@ def _ralph(page: ReportPage, night: NightDetails, now: float, *, limit: int, lev
         chart = charts.cost(summary.spending, summary.since, summary.until, meets)
         parts += _section("Cost over time", level, f"<figure>{chart}</figure>")
     for section in page.sections:
-        parts += _page_section(section, level)
+        parts += page_section(section, level)
     for section in pages.tasks_page(report, night.inbox.notes).sections if report.tasks else ():
-        parts += _page_section(section, level)
+        parts += page_section(section, level)
     parts += _section("Commits", level, _commits(night))
     iterations = [_iteration(night, i, now, limit=limit) for i in reversed(range(len(night.iterations)))]
     note = f"Only the last {MOST} iterations are here. " if len(iterations) >= MOST else ""
@@ -124,14 +124,15 @@ def _ralph(page: ReportPage, night: NightDetails, now: float, *, limit: int, lev
     return parts + _section("Iterations", level, inner)
 
 
-def _page_section(section: PageSection, level: int) -> list[str]:
+def page_section(section: PageSection, level: int) -> list[str]:
+    """Return a section with its items or its table; nothing for an empty one."""
     inner = "".join(map(_item, section.items))
     inner = f"<ul>{inner}</ul>" if inner else ""
     if section.rows:
         kind = section.title.partition(" (")[0]
         heads, rows = (_HEADS[kind], section.rows) if kind in _HEADS else (section.rows[0], section.rows[1:])
         inner += _table([head.capitalize() for head in heads], rows)
-    inner += f"<p>{_words(section.end)}</p>" if section.end else ""
+    inner += f"<p>{marked(section.end)}</p>" if section.end else ""
     return _section(section.title, level, inner)
 
 
@@ -139,15 +140,15 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escaped(each)}</th>' for each in heads)
     body = ""
     for first, *cells in rows:
-        rest = "".join(f"<td>{_words(cell)}</td>" for cell in cells)
-        body += f'<tr><th scope="row">{_words(first)}</th>{rest}</tr>'
+        rest = "".join(f"<td>{marked(cell)}</td>" for cell in cells)
+        body += f'<tr><th scope="row">{marked(first)}</th>{rest}</tr>'
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _item(item: PageItem) -> str:
     quoted = f"<pre>{chr(10).join(map(escaped, item.quoted))}</pre>" if item.quoted else ""
-    more = "".join(f"<br>{_words(line)}" for line in item.more)
-    return f"<li>{_words(item.text)}{quoted}{more}</li>"
+    more = "".join(f"<br>{marked(line)}" for line in item.more)
+    return f"<li>{marked(item.text)}{quoted}{more}</li>"
 
 
 def _commits(night: NightDetails) -> str:
@@ -165,23 +166,33 @@ def _commits(night: NightDetails) -> str:
 
 
 def _iteration(night: NightDetails, i: int, now: float, *, limit: int) -> str:
+    page, body = iteration(night, i, now, limit=limit)
+    return f"<details><summary>{marked(iteration_summary(page))}</summary>{body}</details>\n"
+
+
+def iteration_summary(page: ReportPage) -> str:
+    """Return an iteration on one line."""
+    rows = dict(page.rows)
+    return " · ".join((page.state, *(rows[key] for key in _SUMMARY_ROWS if key in rows)))
+
+
+def iteration(night: NightDetails, i: int, now: float, *, limit: int) -> tuple[ReportPage, str]:
+    """Return an iteration: its rows, and as HTML all of it, each part clipped at ``limit`` bytes."""
     facts = night.iterations[i]
     page = pages.iteration_page(night.report.source.name, facts, (), (), now)
-    rows = dict(page.rows)
-    head = " · ".join((page.state, *(rows[key] for key in _SUMMARY_ROWS if key in rows)))
     shown = [
         night.by_sha[sha[: history.SHORT]] for sha in facts.commits if sha[: history.SHORT] in night.by_sha
     ]
     lines = [line for patch in shown for line in (f"commit {patch.sha} {patch.subject}", *patch.lines)]
     failures = [part for each in page.sections if each.title == "Failures" for part in map(_item, each.items)]
     body = [
-        _rows(page), f"<ul>{''.join(failures)}</ul>" if failures else "",
+        labelled(page), f"<ul>{''.join(failures)}</ul>" if failures else "",
         _part("Prompt", night.prompt if i == night.prompt_of else (), limit),
         _said(night.printed[i], limit),
         _part("Diff", lines, limit, is_whole=all(patch.is_whole for patch in shown)),
         _part("End of the tests' output", history.last_lines(facts.verdict.get("tail"), 200), limit),
     ]  # fmt: skip
-    return f"<details><summary>{_words(head)}</summary>{''.join(body)}</details>\n"
+    return page, "".join(body)
 
 
 def _part(title: str, lines: Sequence[str], limit: int, *, is_whole: bool = True) -> str:

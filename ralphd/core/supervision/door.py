@@ -38,12 +38,17 @@ class Caller:
     run_id: RunId | None = None
     ralph: str | None = None
     command: str = ""
+    device: str = ""
+    """The device of the page that it sent the request for."""
 
     def shown(self) -> dict[str, Any]:
         """Return it as events and the history have it: the key ``by``."""
-        return {"pid": self.pid, "uid": self.uid, "run_id": self.run_id, "command": self.command}
+        by = {"pid": self.pid, "uid": self.uid, "run_id": self.run_id, "command": self.command}
+        return by | ({"device": self.device} if self.device else {})
 
     def __str__(self) -> str:
+        if self.device:
+            return f'device "{self.device}"'
         command = f" ({self.command})" if self.command else ""
         return f"pid {self.pid}{command}, uid {self.uid}" + (f", run {self.run_id}" if self.run_id else "")
 

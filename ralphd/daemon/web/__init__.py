@@ -1,0 +1,1 @@
+"""The page of ``ralphctl web``, as the daemon sees it: a process that it keeps."""
