@@ -58,7 +58,8 @@ class PairingDesk:
             raise UsageError("a code and a name are text")
         if offer is None or offer.asked.done():
             raise wrong
-        if not secrets.compare_digest(code.strip().replace("-", "").upper().encode(), offer.code.encode()):
+        typed = code.strip().replace("-", "").upper().encode(errors="replace")
+        if not secrets.compare_digest(typed, offer.code.encode()):
             offer.tries += 1
             if offer.tries >= TRIES:
                 offer.asked.set_exception(Forbidden(f"{TRIES} wrong codes: nobody is paired"))
@@ -126,7 +127,7 @@ class PairingDesk:
             await asyncio.wait([answer], timeout=CODE_S)
             if not answer.done() or not _is_yes(answer.result()):
                 raise Forbidden(f"{name} is not paired")
-            device, session = self._devices.add(name, role, key)
+            device, session = await asyncio.to_thread(self._devices.add, name, role, key)
             paired = role, session
             await send({"paired": device.name, "role": role})
         finally:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ralphd import __version__
 from ralphd.config import configuration as config
 from ralphd.core.supervision import events as requests
+from ralphd.core.supervision.door import RequestedAction
 from ralphd.core.supervision.model import SETTLED, Paused, RunId
 from ralphd.core.time import rfc3339
 from ralphd.daemon import lifecycle
@@ -380,7 +381,10 @@ class Host:
     async def land(self, name: str, branch: str | None, *, publishes: bool) -> bytes:
         """Queue a branch to land, or to be pushed. Raises UnknownRalph, NotLandable, ConfigFaults."""
         self._refuse_when_stopping()
-        return json.dumps(await self.landing.land(name, branch, publishes=publishes)).encode()
+        queued = await self.landing.land(name, branch, publishes=publishes)
+        if (caller := REQUESTED_BY.get()) is not None:  # the path of the request does not name the ralph
+            await self.callers.record(caller, RequestedAction("land", name))
+        return json.dumps(queued).encode()
 
     async def undo_landing(self, name: str, number: int | None) -> bytes:
         """Queue the revert of what landed. Raises UnknownRalph, NotLandable."""

@@ -87,6 +87,9 @@ def test_an_act_is_in_the_history_with_its_device(stage: WebStage) -> None:
     assert browser.get("/").status == 401
 
 
+KILLS_THE_PAGE = "replayed_after_a_crash"
+
+
 def test_every_attack_is_refused(stage: WebStage) -> None:
     stage.start()
     witness = Witness.of(stage.daemon)
@@ -94,13 +97,12 @@ def test_every_attack_is_refused(stage: WebStage) -> None:
     owner, looker = stage.browser(), stage.browser()
     stage.let_in(owner)
     stage.let_in(looker, "look", "Tablet")
-    slow = slow_heads(stage.port)
     by = Attackers(stage, owner, looker)
+    slow: list[socket.socket] = []
     assert len(ATTACKS) >= 30
-    for name, attack in ATTACKS.items():
-        began = time.monotonic()
-        statuses = list(attack(by))
-        print(name, len(statuses), round(time.monotonic() - began, 2))
+    for name in sorted(ATTACKS, key=lambda name: name != KILLS_THE_PAGE):
+        statuses = list(ATTACKS[name](by))
+        slow = slow or slow_heads(stage.port)  # they take ten seconds
         assert statuses and set(statuses) <= REFUSED, (name, statuses)
     for connection in slow:
         with connection:
