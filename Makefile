@@ -10,7 +10,7 @@ QUIET = --quiet --disable-pip-version-check
 
 # `make install`: an environment of its own, so that no project sees ralphd's Python packages. EXTRAS="tui mcp", of
 # those in KNOWN_EXTRAS, adds the packages of all of them; FLEET=1 is EXTRAS=fleet-hub.
-KNOWN_EXTRAS = fleet fleet-hub mcp tui
+KNOWN_EXTRAS = fleet fleet-hub mcp tui web
 CHOSEN_EXTRAS = $(EXTRAS) $(if $(FLEET),fleet-hub)
 DATA = $(or $(XDG_DATA_HOME),$(HOME)/.local/share)
 CONFIG = $(or $(XDG_CONFIG_HOME),$(HOME)/.config)

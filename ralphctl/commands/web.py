@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import shlex
 import socket
 import sys
 import time
@@ -33,10 +32,6 @@ _TURN_ON = "ralphctl config set --user web.listen 127.0.0.1:8765; ralphctl regen
 
 
 _Next = Callable[[], dict[str, Any]]
-
-
-class WebMissing(RalphdError, slug="no-web", exit_code=69):
-    """The page needs packages that are not installed."""
 
 
 class PageOff(RalphdError, slug="page-off", exit_code=3):
@@ -136,16 +131,14 @@ def revoke(name: str) -> None:
 
 
 def _check_packages() -> None:
-    """Raise WebMissing with the command that installs them."""
+    """Raise ExtraMissing with the commands that install them."""
     try:
         import cryptography  # noqa: F401
         import jinja2  # noqa: F401
         import segno  # noqa: F401
     except ImportError as missing:
-        words = " ".join(map(shlex.quote, _PACKAGES))
-        mend = f"{shlex.quote(sys.executable)} -m pip install {words}; ralphctl regent restart"
-        why = f"Python has no module {missing.name}"
-        raise WebMissing("the page needs more packages", why=why, mend=mend) from None
+        what = "the page needs more packages; install them, then: ralphctl regent restart"
+        raise click_ext.ExtraMissing(what, "web", "' '".join(_PACKAGES), missing) from None
 
 
 def _state() -> tuple[Path, str | None]:

@@ -71,6 +71,7 @@ class Pages:
         """Return the page of all ralphs: who needs you, who works, the night, the quota."""
         now = time.time()
         shown = gathered(self._client, last_evening(now))
+        shown.read_elsewhere(self._client)
         rows, summaries = shown.rows(), self._summaries(shown, now)
         needs = [row for row in rows if needs_you(row)]
         others = [row for row in rows if not needs_you(row)]
@@ -152,16 +153,17 @@ class Pages:
             if self._nights.since != shown.since:
                 self._nights, self._stamps = TopModel(shown.since), {}
             known = self._nights
+            known.state_directory = shown.state_directory
             known.views = {name: view for name, view in shown.views.items() if "/" not in name}
             known.nights = {name: each for name, each in known.nights.items() if name in known.views}
             stamps = {name: _stamp(name) for name in known.views}
             changed = {name for name, stamp in stamps.items() if stamp != self._stamps.get(name)}
-            for name, (read_at, _) in known.nights.items():
-                if now - read_at > _AGAIN_S and overview.is_at_work(known.views[name]):
+            for name, each in known.nights.items():
+                if now - each.until > _AGAIN_S and overview.is_at_work(known.views[name]):
                     changed.add(name)
             known.read_nights(changed, now)
             self._stamps = stamps
-            return {name: summary for name, (_, summary) in known.nights.items()}
+            return {name: each.summary for name, each in known.nights.items()}
 
     def _landing(self, since: float, now: float) -> ReportPage:
         """Return what waits to land, and what landed in the night."""
