@@ -242,7 +242,7 @@ def test_the_night_has_its_strips_reverts_tasks_and_quota(
         assert words in page.text
     assert "before" not in page.text, "what landed the night before"
     asked = [request.path for request in stage.asked]
-    assert asked == ["/v1/status", "/v1/quota", "/v1/landing"]
+    assert asked == ["/v1/status", "/v1/quota", "/v1/fleet/ralphs", "/v1/landing"]
 
 
 QUEUE: dict[str, Any] = {
@@ -298,6 +298,8 @@ def test_the_log_has_its_last_lines_without_codes(stage: FakeDaemon, faces: Page
 
 def test_a_ralph_of_another_machine_has_no_history(stage: FakeDaemon, faces: Pages) -> None:
     knows(stage, "box/api")
+    elsewhere = {"host": "own", "ralphs": [stage.views["box/api"]]}
+    stage.on("GET /v1/fleet/ralphs", lambda _: Answer(elsewhere))
     assert "/ralphs/box/api" in shown(faces).links()
     page = Document(faces.ralph("box/api", Viewer()))
     assert "the run failed" in page.text and page.all("svg") == [] and page.actions() == ["pause", "stop"]
