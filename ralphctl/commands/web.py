@@ -25,6 +25,7 @@ from ralphd.errors import DaemonNotRunning, NotFound, RalphdError, UsageError
 from ralphd.unix_http import short_address
 
 _PACKAGES = ("cryptography>=43", "jinja2>=3.1", "segno>=1.6")
+_NO_DAEMON = "no ralphd is running"
 _ANSWER_S = 5.0
 _CODE_S = 250.0
 """Longer than the page itself waits: for the code, and then for the answer."""
@@ -64,7 +65,8 @@ def _show() -> None:
     end_if_json(shown | {"problem": problem})
     if not about:
         click.echo("the page is off" if problem is None else clean(problem))
-        click.echo(f"  next: {'ralphctl regent logs' if problem else _TURN_ON}")
+        step = "start" if problem == _NO_DAEMON else "logs"
+        click.echo(f"  next: {f'ralphctl regent {step}' if problem else _TURN_ON}")
         return
     click.echo(clean(about["url"]) or f"{state}/web.sock, for a proxy or ssh -L")
     authority = state / "web" / "ca.pem"
@@ -146,7 +148,7 @@ def _state() -> tuple[Path, str | None]:
     try:
         daemon = the_client().status().value["daemon"]
     except DaemonNotRunning:
-        return Path(wire.state_directory(os.environ)), "no ralphd is running"
+        return Path(wire.state_directory(os.environ)), _NO_DAEMON
     problems = (each for each in daemon["problems"] if each.startswith("web: "))
     return Path(daemon["state_directory"]), next(problems, None)
 
