@@ -76,7 +76,8 @@ test: $(STAMP)
 # What `test` leaves out for the time it takes: several whole machines of a fleet, of which narrow tests show the parts.
 test-long: $(STAMP)
 	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/whole/test_fleet_quota.py \
-	  tests/whole/test_fleet_landing.py tests/whole/test_fleet_pane.py
+	  tests/whole/test_fleet_landing.py tests/whole/test_fleet_pane.py tests/whole/test_fleet_page.py \
+	  tests/whole/test_landing_torture.py
 
 # The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \

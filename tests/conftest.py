@@ -15,6 +15,10 @@ from hypothesis import Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
 LONG = (
+    *(
+        "whole/test_fleet_page",
+        "whole/test_landing_torture.py::test_what_lands_is_green_and_nothing_is_lost[local]",
+    ),
     *("whole/test_fleet_quota", "whole/test_fleet_landing.py::test_what_a_dead", "fleet/test_hub_three"),
     *("whole/test_fleet_pane.py::test_an_agent", "whole/test_fleet_pane.py::test_a_person"),
     *("fleet/test_crowd", "daemon/fleet/test_quota.py::test_after_any_faults"),

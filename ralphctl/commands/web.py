@@ -27,6 +27,7 @@ from ralphd.unix_http import short_address
 _PACKAGES = ("cryptography>=43", "jinja2>=3.1", "segno>=1.6")
 _NO_DAEMON = "no ralphd is running"
 _ANSWER_S = 5.0
+_START_S = 2.0
 _CODE_S = 250.0
 """Longer than the page itself waits: for the code, and then for the answer."""
 _TURN_ON = "ralphctl config set --user web.listen 127.0.0.1:8765; ralphctl regent reload"
@@ -61,6 +62,10 @@ def _show() -> None:
     state, problem = _state()
     paired = Devices(state / "web").all()
     about = _about(state)
+    deadline = time.monotonic() + _START_S
+    while about is None and problem is None and time.monotonic() < deadline:  # after a reload it is starting
+        time.sleep(0.1)
+        about = _about(state)
     shown = {"running": bool(about), **(about or {"url": "", "watching": 0}), "devices": len(paired)}
     end_if_json(shown | {"problem": problem})
     if not about:

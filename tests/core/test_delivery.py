@@ -165,6 +165,7 @@ def test_the_body_names_type_and_time_and_holds_the_event() -> None:
             "cost_tonight_usd": None,
             "cost_since": None,
             "last_lines": [],
+            "link": None,
         },
     }
 
