@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 from ralphd.core.text import one_line
 from ralphd.core.time import rfc3339
 from ralphd.dataclass import dataclass
-from ralphd.errors import Forbidden, RalphdError, UsageError
+from ralphd.errors import DaemonBusy, Forbidden, RalphdError, UsageError
 from ralphd.plain_files import peek
 from ralphd.store.files import (
     Broken,
@@ -56,7 +56,7 @@ class Device:
 
 
 class Devices:
-    """The devices in ``directory``; a writer holds ``lock``."""
+    """The devices that ``directory`` has on file. Who changes the file holds its lock meanwhile."""
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = directory / "devices.json", clock
@@ -184,8 +184,10 @@ class Signatures:
 
     def _remember(self, key: str, now: float) -> None:
         nonces = {each: at for each, at in self._nonces.items() if abs(now - at) <= 2 * WINDOW_S}
-        if key in nonces or len(nonces) >= _MOST_NONCES:
+        if key in nonces:
             raise Forbidden("this request was sent before", mend="try again")
+        if len(nonces) >= _MOST_NONCES:
+            raise DaemonBusy("too many requests within two minutes", mend="wait a minute")
         self._nonces = nonces | {key: now}
         write_whole(self._path, as_json({"version": VERSION, "nonces": self._nonces}), durable=False)
 

@@ -18,7 +18,7 @@ from ralphctl.web.devices import (
     public_point,
     unbase64,
 )
-from ralphd.errors import Forbidden, NewerState, RalphdError, UsageError
+from ralphd.errors import DaemonBusy, Forbidden, NewerState, RalphdError, UsageError
 from tests.whole.browser import Browser, base64url
 
 ORIGIN = "http://ralphd.localhost:1"
@@ -153,6 +153,20 @@ def test_a_request_counts_once(tmp_path: Path) -> None:
     fresh = order(browser, clock.at)
     signatures.check(device, browser.sign(fresh, ORIGIN), ORIGIN, fresh)
     assert len(json.loads((tmp_path / "nonces.json").read_text())["nonces"]) == 1
+
+
+def test_too_many_requests_are_not_called_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ralphctl.web.devices._MOST_NONCES", 2)
+    clock = Clock()
+    browser, device, signatures = paired(tmp_path, clock=clock)
+    bodies = [order(browser, clock.at) for _ in range(3)]
+    for body in bodies[:2]:
+        signatures.check(device, browser.sign(body, ORIGIN), ORIGIN, body)
+    with pytest.raises(DaemonBusy, match="too many"):
+        signatures.check(device, browser.sign(bodies[2], ORIGIN), ORIGIN, bodies[2])
+    clock.at += 121
+    late = order(browser, clock.at)
+    assert signatures.check(device, browser.sign(late, ORIGIN), ORIGIN, late)["at"] == clock.at
 
 
 def test_a_looking_device_signs_nothing(tmp_path: Path) -> None:
