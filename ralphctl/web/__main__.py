@@ -71,5 +71,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.stdout.flush()
     os._exit(main())  # not waiting for threads that still draw

@@ -3,7 +3,6 @@
 import asyncio
 import gzip
 import json
-import mimetypes
 import re
 import time
 from collections.abc import AsyncIterator, Callable
@@ -32,6 +31,7 @@ _DRAW_S: Final = 30.0
 _MOST_DRAWN: Final = 16
 _ITERATION: Final = re.compile(r"(?:[0-9]{1,9}:)?[0-9]{1,9}")
 _STATIC: Final = Path(__file__).parent / "static"
+_KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 class WebApp:
@@ -119,8 +119,7 @@ class WebApp:
         return _page(request, await self._drawn(self._pages.pair), fault.status)
 
     def _file(self, request: WebRequest, name: str) -> Response:
-        kind = "application/manifest+json" if name.endswith(".webmanifest") else mimetypes.guess_type(name)[0]
-        reply = _page(request, self._files[name], kind=kind or "application/octet-stream")
+        reply = _page(request, self._files[name], kind=_KINDS[Path(name).suffix])
         forever = f"public, max-age={COOKIE_S}, immutable"
         reply.headers["cache-control"] = forever if request.query else "no-cache"
         return reply
