@@ -15,9 +15,9 @@ from pydantic import Field
 from ralphctl.cli.click_ext import CommonCommand, ExtraMissing, socket_given
 from ralphctl.client import discovery
 from ralphctl.client.client import EVENTS, FLEET_EVENTS, Client
-from ralphctl.commands.report import last_evening
 from ralphctl.commands.start import start_known
 from ralphctl.format import log_text
+from ralphctl.format.humanize import last_evening
 from ralphctl.mcp import replies
 from ralphctl.offline.state import is_within_run
 from ralphd import wire

@@ -12,7 +12,7 @@ import click
 from ralphctl.cli import click_ext, completers
 from ralphctl.cli.click_ext import CommonCommand, end_if_json, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
-from ralphctl.format.humanize import last_evening as last_evening
+from ralphctl.format.humanize import last_evening
 from ralphctl.format.output import columns, has_colour
 from ralphd.errors import NotFound, UnusableState, UsageError
 

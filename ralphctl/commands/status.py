@@ -58,7 +58,7 @@ def status(
 
 def _night(name: str | None, since: float | None, *, every: bool) -> int:
     """Print the night, read from the files: with and without a daemon."""
-    from ralphctl.commands.report import last_evening
+    from ralphctl.format.humanize import last_evening
     from ralphctl.report import night, read
 
     now = time.time()

@@ -11,8 +11,9 @@ import click
 
 from ralphctl.cli import click_ext, completers
 from ralphctl.client.discovery import check_name, here
-from ralphctl.commands.report import last_evening, since_option
+from ralphctl.commands.report import since_option
 from ralphctl.format import state_text
+from ralphctl.format.humanize import last_evening
 from ralphctl.format.output import clean, columns, has_colour
 from ralphd.errors import NotFound, RalphdError, UsageError
 

@@ -14,7 +14,7 @@ from ralphctl.cli.click_ext import (
     the_client,
     wants_json,
 )
-from ralphctl.commands.report import last_evening
+from ralphctl.format.humanize import last_evening
 from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour
 from ralphd import wire
 from ralphd.errors import UsageError

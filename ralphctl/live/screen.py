@@ -253,7 +253,7 @@ def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> l
     """
     left, ends, key = wait_left(view, now), wait_ends_at(view), ", s: skip" if has_keys else ""
     if is_waiting(view, now) and ends is None:
-        text = f"{state_text.waiting_words(view)}"
+        text = state_text.waiting_words(view)
         return [text + key, text]
     if not left or ends is None:
         return []

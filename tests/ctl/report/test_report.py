@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.commands.report import last_evening
+from ralphctl.format.humanize import last_evening
 from ralphctl.report import page as pages
 from ralphctl.report import read as reading
 from ralphctl.report import text as words
