@@ -1,7 +1,7 @@
-"""The paired devices: a file that the page and ``ralphctl web`` share, and what a device has signed.
+"""The paired devices, in a file that the page and ``ralphctl web`` share, and the check of their signatures.
 
-Of a session only its hash is kept, of a device only its public key. The file is read again when it changes,
-so that a revoked device is out with its next request.
+The file has the hash of each session and the public key of each device, and no secret. It is read again when
+it changes, so that the next request of a revoked device is refused.
 """
 
 import base64
@@ -56,7 +56,7 @@ class Device:
 
 
 class Devices:
-    """The devices that ``directory`` has on file. Who changes the file holds its lock meanwhile."""
+    """The devices that ``directory`` has on file. A process holds the lock while it changes the file."""
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = directory / "devices.json", clock

@@ -1,7 +1,7 @@
 """The ralphs of other machines: read when somebody looks at them, and kept as last known.
 
-Who watches all day costs the fleet one small request a ralph and look; who does not look costs nothing. A
-machine that is silent is not asked.
+Each look sends one small request for each ralph. While nobody looks, nothing is sent. Silent machines are not
+asked.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ class OtherRalphs:
     _looked_at: tuple[float, Moment] = (float("-inf"), 0.0)
 
     async def views(self, *, is_connected: bool) -> list[dict[str, Any]]:
-        """Return the views. ``as_of`` is in what could not be read now: when it was read."""
+        """Return the views. If one could not be read now, its ``as_of`` is when it was last read."""
         names = self._names()
         async with self._looking:
             if self.picture.monotonic() - self._looked_at[0] > FRESH_S:
