@@ -86,7 +86,7 @@ def append_whole(path: Path, lines: bytes, *, durable: bool = False) -> None:
 def status_of(path: Path) -> os.stat_result | None:
     """Return the status of a regular file; None for anything else, or if missing."""
     try:
-        status = path.lstat()
+        status = os.lstat(path)
     except OSError:
         return None
     return status if stat.S_ISREG(status.st_mode) else None

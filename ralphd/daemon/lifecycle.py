@@ -273,7 +273,10 @@ async def retry_starts(roster: Roster, services: "Services") -> None:
         if services.stopping.is_set():
             return
         services.freed.clear()
-        if any(each.accounts for each in services.applicants()):
+        applicants = services.applicants()
+        if not applicants and not services.holds:
+            continue
+        if any(each.accounts for each in applicants):
             await services.look_at_clocks()  # a ralph that was killed frees its slot without a word
         for name, hold in services.start_order().items():
             roster.get(name).retry_start(hold)

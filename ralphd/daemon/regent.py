@@ -598,11 +598,11 @@ class Regent:
         if run_id and has_schedule and not self._applicant(now).is_scheduled(now, local_zone()):
             self.post(events.ScheduleEnded(now, run_id))
         self._strangers = [each for each in self._strangers if command_line(each.pid) == each.command]
-        if (live := self._live) is not None:  # which may end meanwhile
-            await asyncio.to_thread(live.run.note_tree)
-            await asyncio.to_thread(live.run.keep_record)
+        if (live := self._live) is not None and not live.run.is_kept():  # it may end meanwhile
+            await asyncio.to_thread(live.run.keep)
         if self._live is not None and (self._counting is None or self._counting.done()):
-            self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
+            if self._live.output.is_due():
+                self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
             self._post_cost(self._live, now)
         await self.account.freshen()
         self._settle()

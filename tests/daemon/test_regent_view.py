@@ -92,8 +92,8 @@ async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path)
 
     noted: list[int] = []
     output, run = (
-        SimpleNamespace(count=count),
-        SimpleNamespace(note_tree=lambda: noted.append(1), keep_record=lambda: None),
+        SimpleNamespace(count=count, is_due=lambda: True),
+        SimpleNamespace(is_kept=lambda: False, keep=lambda: noted.append(1)),
     )
     live = SimpleNamespace(output=output, run=run, run_id=RunId("r000001-0badcafe"))
     regent._live = cast("LiveRun", live)
@@ -119,7 +119,9 @@ async def test_a_poll_survives_the_end_of_a_run(tmp_path: Path) -> None:
     def ends() -> None:
         regent._live = None
 
-    run = SimpleNamespace(note_tree=ends, keep_record=lambda: kept.append(1))
+        kept.append(1)
+
+    run = SimpleNamespace(is_kept=lambda: False, keep=ends)
     live = SimpleNamespace(run=run, run_id=RunId("r000001-0badcafe"))
     regent._live = cast("LiveRun", live)
     await regent.look_round()

@@ -139,7 +139,7 @@ async def test_what_was_seen_below_a_killed_shim_ends_with_an_empty_environment(
     [bare] = wait_for(lambda: without_cookie(run, leader), what="a process with an empty environment")
     bystander = await asyncio.create_subprocess_exec("sleep", "1000", env={})
     try:
-        run.note_tree()
+        run.keep()
         os.kill(shim_pid, signal.SIGKILL)
 
         record = await run.ended()

@@ -70,11 +70,20 @@ class OutputCounter:
         self._rendering = Rendering(self._counter.line)
         self._alone = asyncio.Lock()
 
+    def is_due(self) -> bool:
+        """Return whether lines were printed that may be events; others are passed over at once."""
+        printed_at = self._log.last_output_at(self._run_id) or 0.0
+        if not self._is_on or printed_at == self._counted_at:
+            return False
+        self._cursor, is_all = self._log.after_plain(self._cursor)
+        self._counted_at = printed_at if is_all else 0.0
+        return not is_all
+
     async def count(self, limit_bytes: int = COUNTED_BYTES) -> None:
         """Count what was printed since the last call, at most ``limit_bytes``; the rest comes next time."""
         async with self._alone:
             printed_at = self._log.last_output_at(self._run_id) or 0.0
-            if self._is_on and printed_at != self._counted_at:
+            if self.is_due():
                 is_all = await asyncio.to_thread(self._count, limit_bytes)
                 self._counted_at, self.seen = printed_at if is_all else 0.0, self._counter.seen
 

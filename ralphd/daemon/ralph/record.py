@@ -5,6 +5,7 @@ between answers the same facts again; history and events know them by their keys
 """
 
 import asyncio
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -79,6 +80,8 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
     )
 
 
+OUTPUT_SAVED_WITHIN_S = 50.0
+"""The time of the last output is on disk within a minute: a write for each would cost an idle daemon most."""
 HOME_DELETED = "its files in the state directory were deleted; lost: logs, history"
 _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""
@@ -102,6 +105,7 @@ class RalphRecord(RunSource):
         self._services = services
         self._kept = LoopWatch(files.home)
         self._unsaved = self._stale = False
+        self._output_since: float | None = None  # by the monotonic clock: printed since, and not saved
         # One write at a time: a periodic save must never overwrite a newer transition.
         self._writing = asyncio.Lock()
 
@@ -290,7 +294,8 @@ class RalphRecord(RunSource):
         goal = record.supervision.goal
         save_definition = self._unsaved or self.definition.goal is not goal
         self.definition = replace(self.definition, goal=goal)
-        self._unsaved = self._stale = False  # before the writes: what changes meanwhile is saved next
+        # Before the writes: what changes meanwhile is saved next.
+        self._unsaved, self._stale, self._output_since = False, False, None
         try:
             if save_definition:
                 await asyncio.to_thread(self.files.save_definition, self.definition)
@@ -310,11 +315,11 @@ class RalphRecord(RunSource):
             at = max(at, self._facts.started_at)  # times of files lag behind the clock by some milliseconds
         if at is not None and at != self._facts.last_output_at:
             self._facts = replace(self._facts, last_output_at=at)
-            self._stale = True
+            self._output_since = self._output_since or time.monotonic()
 
     async def restore_home(self) -> None:
         """Write definition, environment and state again where a run deleted them."""
-        if self.files.definition_file.exists():
+        if self.files.exists():
             return
         self._unsaved = True
         with suppress(OSError):  # the save finds it, too
@@ -331,7 +336,7 @@ class RalphRecord(RunSource):
         await self.records.heal()
         if self._unsaved:
             await self.save()
-        elif self._stale or not self.files.mirror_is_whole(self.definition.directory):
+        elif self._stale or self._output_is_due() or not self._mirror_is_whole():
             async with self._writing:
                 await self._save_counters()
         if self.definition.runs_own_loop:
@@ -341,10 +346,17 @@ class RalphRecord(RunSource):
                 await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
             await self.look_at_loop_files()
 
+    def _mirror_is_whole(self) -> bool:
+        return self.files.mirror_is_whole(self.definition.directory)
+
+    def _output_is_due(self) -> bool:
+        since = self._output_since
+        return since is not None and time.monotonic() - since >= OUTPUT_SAVED_WITHIN_S
+
     async def _save_counters(self) -> None:
         """Save without waiting for the disk: the next transition is saved durably."""
         record = self._record()
-        self._stale = False
+        self._stale, self._output_since = False, None
         try:
             await asyncio.to_thread(self.files.save_record, record, self.in_force.definition, durable=False)
         except OSError as fault:

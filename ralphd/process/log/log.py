@@ -6,6 +6,7 @@ written a few system calls 25 times a second, 5 times once the run has ended.
 """
 
 import logging
+import os
 import shutil
 import time
 from collections.abc import AsyncGenerator, Callable, Container, Generator, Iterator, Sequence
@@ -15,11 +16,19 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.plain_files import append_whole, status_of
+from ralphd.plain_files import Descriptor, append_whole, status_of
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
-from ralphd.process.log.segments import REGENT_LOG, Hole, RegentStream, RunFiles, Runs, SegmentStream
+from ralphd.process.log.segments import (
+    REGENT_LOG,
+    Hole,
+    RegentStream,
+    RunFiles,
+    Runs,
+    SegmentStream,
+    segment_name,
+)
 
 if TYPE_CHECKING:
     import asyncio
@@ -242,6 +251,22 @@ class RalphLog:
                 yield from batch
         finally:
             reader.close()
+
+    def after_plain(self, start: Cursor) -> tuple[Cursor, bool]:
+        """Return the position after the next lines, and whether these were all, if none can be an event.
+
+        Else return ``start`` and False. Reads at most one block.
+        """
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # whatever the run put there, nothing blocks
+        try:
+            with Descriptor(self._path / start.run_id / segment_name(start.segment), flags) as fd:
+                data = os.pread(fd, records.BLOCK_BYTES, start.offset)
+        except OSError:
+            return start, False
+        # A part (`P`) may belong to an event that begins before it.
+        if not data.endswith(b"\n") or records.EVENT_HEAD in data or b" P " in data:
+            return start, False
+        return replace(start, offset=start.offset + len(data)), len(data) < records.BLOCK_BYTES
 
     def end(self) -> Cursor | None:
         """Return the position after all that is there now."""
