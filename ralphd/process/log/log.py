@@ -1,8 +1,8 @@
 """A ralph's log: read it, follow it, add the Regent's lines, and keep all logs within their limits (F4, F5).
 
 The shim writes the output and needs nobody for that (P1). A reader owns nothing but its position, the cursor;
-it finds out by polling what was written, rotated or deleted. A follower costs no thread, and while nothing is
-written a few system calls 25 times a second, 5 times once the run has ended.
+it finds out by looking what was written, rotated or deleted. A follower costs no thread. The kernel wakes it
+at a write; besides, it looks 10 times a second, 5 times once the run has ended.
 """
 
 import logging
@@ -67,6 +67,11 @@ class LogReader:
     def at(self) -> Cursor | None:
         """The position after what ``next`` has returned; None before the first run."""
         return self._at if self._is_open else None
+
+    @property
+    def directory(self) -> Path:
+        """Where the next write is expected: in the run that is read, before the first one beside it."""
+        return self._files.path if self._is_open else self._runs.path
 
     def close(self) -> None:
         """Close the open file."""
@@ -203,7 +208,8 @@ def _item(line: LogLine, cursor: Cursor) -> LogRecord | Gap:
 logger = logging.getLogger(__name__)
 
 _POLL_S: Final = 0.025
-_QUIET_POLL_S: Final = 0.04  # a wake-up costs 0.1 ms of CPU: fewer of them, still within the 50 ms
+"""Between two looks while lines come, so that a flood costs little: a wake-up takes 0.1 ms of CPU."""
+_QUIET_POLL_S: Final = 0.1
 _QUIET_AFTER_S: Final = 1.0
 _IDLE_POLL_S: Final = 0.2
 _BATCH_RECORDS: Final = 1000
@@ -303,10 +309,12 @@ class RalphLog:
 
         Ends as well when everything is read and ``ended`` returns True.
 
-        Continues into later runs. A line is seen within 50 ms; the first one of a run that begins more than
-        a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
+        Continues into later runs. A line is seen within a few milliseconds; the first one of a run that begins
+        more than a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
         """
-        import asyncio  # not loaded by a reader without a daemon
+        import asyncio  # neither is loaded by a reader without a daemon
+
+        from ralphd.process.log.arrival import Arrival
 
         runs = Runs(self._path)
         search = find_start(runs, query)
@@ -314,7 +322,7 @@ class RalphLog:
             await asyncio.sleep(0)
             if stopping.is_set():
                 return
-        reader = LogReader(runs, start, query)
+        reader, arrival = LogReader(runs, start, query), Arrival()
         last_at = time.monotonic()
         try:
             while not stopping.is_set():
@@ -323,7 +331,9 @@ class RalphLog:
                 if batch is None:
                     if is_last or reader.is_past():
                         return
-                    await asyncio.sleep(_pause_s(time.monotonic() - last_at, reader))
+                    await asyncio.sleep(last_at + _POLL_S - time.monotonic())
+                    arrival.watch(reader.directory)
+                    await arrival.wait(_pause_s(time.monotonic() - last_at, reader, woken=arrival.works))
                     continue
                 for first in range(0, len(batch), _BATCH_RECORDS):
                     yield batch[first : first + _BATCH_RECORDS]
@@ -331,10 +341,11 @@ class RalphLog:
                 await asyncio.sleep(0)
         finally:
             reader.close()
+            arrival.close()
 
 
-def _pause_s(quiet_s: float, reader: LogReader) -> float:
-    if quiet_s <= _QUIET_AFTER_S:
+def _pause_s(quiet_s: float, reader: LogReader, *, woken: bool) -> float:
+    if quiet_s <= _QUIET_AFTER_S or not (woken or reader.is_between_runs()):
         return _POLL_S
     return _IDLE_POLL_S if reader.is_between_runs() else _QUIET_POLL_S
 
