@@ -309,7 +309,7 @@ class RalphLog:
 
         Ends as well when everything is read and ``ended`` returns True.
 
-        Continues into later runs. A line is seen within a few milliseconds; the first one of a run that begins
+        Continues into later runs. A line is seen within milliseconds; the first one of a run that begins
         more than a second after the last line within 250 ms. Close it (``aclose``) to close the open file.
         """
         import asyncio  # neither is loaded by a reader without a daemon
