@@ -1,4 +1,4 @@
-"""How thoroughly the property tests search: ``dev`` in every run, ``ci`` where CI=true.
+"""How thoroughly the property tests search: ``dev`` in every run.
 
 ``mutants`` is for ``make mutants``, which runs them thousands of times.
 
@@ -55,7 +55,7 @@ settings.register_profile("ci", _DEV, max_examples=100, stateful_step_count=50)
 settings.register_profile(
     "mutants", _DEV, max_examples=15, stateful_step_count=20, phases=(Phase.explicit, Phase.generate)
 )
-settings.load_profile("ci" if os.environ.get("CI") == "true" else "dev")
+settings.load_profile("dev")
 
 
 @pytest.fixture
