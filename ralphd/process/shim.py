@@ -475,7 +475,7 @@ class Stream:
         # One replace() for the whole read, since a loop over lines cannot keep up with a command that prints
         # hundreds of MB. It works unless a line is longer than a record may be (S4).
         if not _has_long_line(body):
-            return full + body.replace(b"\n", b"\n" + full, body.count(b"\n") - 1)
+            return full + body[:-1].replace(b"\n", b"\n" + full) + b"\n"  # to count would cost twice as much
         records = []
         for line in body[:-1].split(b"\n"):
             parts, rest = self._parts(line, head)
