@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import faulthandler
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -20,11 +19,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """Entry point of ``ralphd`` and ``python -m ralphd``."""
     given = _parser().parse_args()
-    gc.disable()  # what is loaded stays: a twelfth of the start would be spent looking for what can go
     from ralphd.app import DaemonSettings  # half a second; --help and --version do without
 
-    gc.freeze()
-    gc.enable()
     umask = os.umask(0o077)
     manager = systemd.take_over(os.environ)
     environ = {**os.environ, **({"RALPHD_STATE_DIR": given.state_dir} if given.state_dir else {})}
