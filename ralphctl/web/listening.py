@@ -20,6 +20,7 @@ from ralphctl.web.guard import HEAD_BYTES, HEADERS, Site
 from ralphd.errors import RalphdError, UsageError
 from ralphd.fleet.hub import keys
 from ralphd.store.files import write_whole
+from ralphd.unix_http import short_address
 
 MOST_CONNECTIONS: Final = 64
 HEAD_S: Final = 10.0
@@ -65,11 +66,8 @@ def bind_private(listening: socket.socket, path: Path) -> None:
     """Bind to ``path``, mode 0600, in place of a socket that an earlier process left. Raise OSError."""
     os.fchmod(listening.fileno(), 0o600)  # Linux gives the file the mode of the socket (unix(7))
     path.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        listening.bind(f"/proc/self/fd/{directory}/{path.name}")  # a path may be longer than 107 bytes
-    finally:
-        os.close(directory)
+    with short_address(str(path)) as address:
+        listening.bind(address)
 
 
 def tls(site: Site, directory: Path) -> ssl.SSLContext:
