@@ -104,7 +104,11 @@ class MemoryHost:
     async def status_bytes(self, *, resources: bool = False) -> bytes:
         self.asked.append(("status", resources))
         if self._status is None:
-            status = {"version": __version__, "daemon": self.daemon_view(), "ralphs": list(self._ralphs.values())}
+            status = {
+                "version": __version__,
+                "daemon": self.daemon_view(),
+                "ralphs": list(self._ralphs.values()),
+            }
             self._status = json.dumps(status).encode()
         return self._status
 

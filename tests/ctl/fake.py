@@ -134,7 +134,9 @@ class FakeDaemon:
         if request.line in self.answers:
             return self.answers[request.line](request)
         if request.line == "GET /v1/status":
-            return Answer({"version": __version__, "daemon": self.daemon(), "ralphs": list(self.views.values())})
+            return Answer(
+                {"version": __version__, "daemon": self.daemon(), "ralphs": list(self.views.values())}
+            )
         if request.line == "POST /v1/shutdown":
             threading.Timer(0.05, self.ended.set).start()
             return Answer(self.daemon(), 202)
