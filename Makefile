@@ -6,6 +6,7 @@ STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
 AUDIT_VENV ?= .venv-audit
+RELEASE_VENV ?= .venv-release
 QUIET = --quiet --disable-pip-version-check
 
 # `make install`: an environment of its own, so that no project sees ralphd's Python packages. EXTRAS="tui mcp", of
@@ -18,7 +19,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants audit constraints release nights torture torture-agent torture-landing torture-fleet clean
 
 dev: $(STAMP)
 
@@ -160,10 +161,19 @@ $(MUTANTS_STAMP): pyproject.toml tests/mutants/constraints.txt
 	@$(MUTANTS_VENV)/bin/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
+# sdist, wheel, list of packages (CycloneDX) and SHA256SUMS in dist/; fails if two builds differ (docs/install.md).
+release: $(STAMP) $(RELEASE_VENV)/.ready
+	@$(BIN)/python -m tests.release --tool $(RELEASE_VENV)/bin/cyclonedx-py
+
+$(RELEASE_VENV)/.ready: tests/install/constraints.txt
+	@test -x $(RELEASE_VENV)/bin/python || $(PYTHON) -m venv $(RELEASE_VENV)
+	@$(RELEASE_VENV)/bin/python -m pip install $(QUIET) --require-hashes -r tests/install/constraints.txt
+	@touch $@
+
 # Pins every package, by version and hash, for each environment; after a change of a dependency.
 # UPGRADE=--upgrade also takes the newest versions.
 constraints: $(AUDIT_VENV)/.ready
-	@for each in "constraints.txt" "constraints-all.txt $(addprefix --extra ,$(KNOWN_EXTRAS))" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants"; do \
+	@for each in "constraints.txt" "constraints-all.txt $(addprefix --extra ,$(KNOWN_EXTRAS))" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants" "tests/install/constraints.txt --extra release"; do \
 	  $(AUDIT_VENV)/bin/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate --allow-unsafe \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE) --output-file $$each pyproject.toml || exit; done
 
@@ -191,4 +201,4 @@ bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(AUDIT_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -39,6 +39,8 @@ def main() -> int:
 
 
 def _run(arguments: list[str]) -> int:
+    if (fault := wire.wrong_system()) and arguments[:1] not in ([], ["--help"], ["--version"]):
+        raise RalphdError(fault)
     if "_RALPHCTL_COMPLETE" in os.environ:
         from ralphctl.commands import completion
 

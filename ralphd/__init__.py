@@ -1,3 +1,3 @@
 """ralphd, the Regent: supervises unattended coding-agent loops and keeps them honest."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

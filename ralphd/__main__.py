@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def main() -> None:
     """Entry point of ``ralphd`` and ``python -m ralphd``."""
     given = _parser().parse_args()
+    if fault := wire.wrong_system():
+        sys.exit(f"error: {fault}")
     from ralphd.app import DaemonSettings  # half a second; --help and --version do without
 
     umask = os.umask(0o077)

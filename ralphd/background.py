@@ -28,12 +28,7 @@ def detach(run: Callable[[Callable[[], None]], int]) -> int:
 
     word = os.dup(2)
     with DaemonContext(
-        detach_process=True,
-        umask=0o077,
-        working_directory="/",
-        prevent_core=False,
-        files_preserve=[said, word],
-        signal_map={},
+        detach_process=True, umask=0o077, prevent_core=False, files_preserve=[said, word], signal_map={}
     ):
         # python-daemon leaves the terminal's stop signals ignored, and runs inherit what is ignored.
         for number in (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):

@@ -30,9 +30,7 @@ class RalphdError(Exception):
 
     def __init__(self, what: str, *, why: str = "", mend: str = "") -> None:
         super().__init__(what)
-        self.what = what
-        self.why = why
-        self.mend = mend
+        self.what, self.why, self.mend = what, why, mend
 
     def __str__(self) -> str:
         mend = [f"  try: {self.mend}"] if self.mend else []

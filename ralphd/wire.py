@@ -157,6 +157,12 @@ def fits(value: object, kind: "type | UnionType") -> bool:
     return isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
+def wrong_system() -> str:
+    """Return why nothing can be supervised here, or an empty text. macOS has no pidfd, nor /proc."""
+    needs = "ralphd needs Linux, and a Python built for Linux 5.3 or later: this one has no os.pidfd_open"
+    return "" if hasattr(os, "pidfd_open") else needs
+
+
 def state_directory(environ: "Mapping[str, str]") -> str:
     """Return the daemon's state directory for this environment."""
     if given := environ.get("RALPHD_STATE_DIR"):

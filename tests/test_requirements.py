@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "tests" / "requirements.md"
+PAGE, PROMISES = ROOT / "tests" / "requirements.md", ROOT / "docs" / "promises.md"
 WITHOUT_A_TEST = {"not yet", "nothing to show"}
 
 PARTS = {
@@ -111,3 +111,19 @@ def test_every_rule_of_our_own_is_there() -> None:
 
     known = {f"{letter}{number}" for letter, count in RULES.items() for number in range(1, count + 1)}
     assert told == known | {"M7"}
+
+
+def test_each_promise_names_tests_that_exist() -> None:
+    """``docs/promises.md`` is for people; a promise whose test was renamed is noticed here."""
+    rows = [line for line in PROMISES.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    promises = [line for line in rows if not line.startswith(("| promise ", "| --- "))]
+    named = {line: re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", line) for line in promises}
+
+    assert len(promises) > 30
+    assert [line for line, tests in named.items() if not tests] == []
+    assert [
+        f"{path}::{name}"
+        for tests in named.values()
+        for path, name in tests
+        if not (ROOT / path).is_file() or name not in named_in(path)
+    ] == []

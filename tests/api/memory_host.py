@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
+from ralphd import __version__
 from ralphd.config.configuration import Difference
 from ralphd.core.delivery import StoredEvent
 from ralphd.core.explanation import NOTHING_YET
@@ -90,7 +91,7 @@ class MemoryHost:
     def daemon_view(self) -> dict[str, Any]:
         return {
             "pid": os.getpid(),
-            "version": "0.1.0",
+            "version": __version__,
             "started_at": rfc3339(0),
             "state_directory": str(self._directory),
             "socket": str(self._directory / "ralphd.sock"),
@@ -103,7 +104,11 @@ class MemoryHost:
     async def status_bytes(self, *, resources: bool = False) -> bytes:
         self.asked.append(("status", resources))
         if self._status is None:
-            status = {"version": "0.1.0", "daemon": self.daemon_view(), "ralphs": list(self._ralphs.values())}
+            status = {
+                "version": __version__,
+                "daemon": self.daemon_view(),
+                "ralphs": list(self._ralphs.values()),
+            }
             self._status = json.dumps(status).encode()
         return self._status
 

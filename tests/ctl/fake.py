@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
+from ralphd import __version__
+
 JSON = "application/json"
 
 
@@ -132,7 +134,9 @@ class FakeDaemon:
         if request.line in self.answers:
             return self.answers[request.line](request)
         if request.line == "GET /v1/status":
-            return Answer({"version": "0.1.0", "daemon": self.daemon(), "ralphs": list(self.views.values())})
+            return Answer(
+                {"version": __version__, "daemon": self.daemon(), "ralphs": list(self.views.values())}
+            )
         if request.line == "POST /v1/shutdown":
             threading.Timer(0.05, self.ended.set).start()
             return Answer(self.daemon(), 202)
@@ -144,7 +148,7 @@ class FakeDaemon:
     def daemon(self) -> dict[str, Any]:
         return {
             "pid": os.getpid(),
-            "version": "0.1.0",
+            "version": __version__,
             "started_at": "2026-11-21T04:00:00.000000Z",
             "state_directory": str(self.path.parent),
             "socket": str(self.path),

@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from ralphd import __version__
+from tests import release
 from tests.helpers import wait_for
 from tests.pages import DOCS, ROOT, fences_of
 
@@ -164,6 +166,43 @@ def test_make_installs_the_packages_of_extras_by_hash(home: Home) -> None:
     home(python, "-c", "import mcp, textual, nats, cryptography")
     home(python, "-m", "pip", "check")
     home("sh", "-c", "ralphctl mcp < /dev/null")
+
+
+@pytest.fixture
+def archives(tmp_path: Path) -> Path:
+    """The directory in which the sdist and the wheel of a release are."""
+    for name, content in release.build_twice(tmp_path / "release", epoch=release.last_commit_at()).items():
+        (tmp_path / name).write_bytes(content)
+    shutil.rmtree(tmp_path / "release")
+    return tmp_path
+
+
+def test_the_wheel_of_a_release_plays_the_first_night(home: Home, archives: Path) -> None:
+    pip = ("env/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    home(PYTHON, "-m", "venv", "env")
+    home(*pip, "--require-hashes", "-r", str(ROOT / "constraints.txt"))
+    home(*pip, "--no-deps", "--no-index", str(archives / release.WHEEL))
+    home("env/bin/python", "-m", "pip", "check")
+    where = "import ralphctl, ralphd; print(ralphctl.__file__, ralphd.__file__)"
+    assert all(str(home.root / "env") in each for each in home("env/bin/python", "-c", where).split())
+
+    told = home("env/bin/ralphctl", "demo")
+
+    assert "✓ 0 processes left: no daemon, no shim, no loop" in told
+    assert told.count("✓") > 15
+    assert str(ROOT) not in told
+
+
+def test_the_sdist_of_a_release_installs_by_itself(home: Home, archives: Path) -> None:
+    with tarfile.open(archives / release.SDIST) as archive:
+        archive.extractall(home.root, filter="data")
+
+    home("make", "-C", release.NAME, "install", f"PYTHON={PYTHON}")
+
+    shutil.rmtree(home.root / release.NAME)
+    assert home("ralphctl", "--version").split()[-1] == __version__
+    (home.root / "project").mkdir()
+    assert "ralph.toml" in home("ralphctl", "init", "--yes", "project")
 
 
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="bwrap is not installed here")

@@ -280,3 +280,33 @@ def test_a_short_command_loads_nothing_heavy(
     loaded = set(printed.rpartition("LOADED")[2].split())
     assert "ralphctl.main" in loaded
     assert not loaded & {"asyncio", "fastapi", "httpx", "pydantic", "rich"}
+
+
+# --- another system ---------------------------------------------------------------------------------------
+
+
+def elsewhere(module: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a program where Python has no pidfd, as on macOS."""
+    code = f"import os, sys; del os.pidfd_open; from {module} import main; sys.exit(main())"
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [("ralphctl.main", "status"), ("ralphctl.main", "start -- true"), ("ralphd.__main__", "")],
+)
+def test_without_linux_one_line_says_what_is_needed(module: str, words: str) -> None:
+    done = elsewhere(module, *words.split())
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"error: ralphd needs Linux.*os\.pidfd_open\n", done.stderr)
+
+
+@pytest.mark.parametrize("words", ["--version", "--help", ""])
+def test_without_linux_version_and_help_are_printed(words: str) -> None:
+    done = elsewhere("ralphctl.main", *words.split())
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ralphctl" in done.stdout

@@ -3,9 +3,6 @@
 import gzip
 import json
 import re
-import subprocess
-import sys
-import zipfile
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from importlib import resources
@@ -27,7 +24,6 @@ from tests.ctl.commands.test_quota import account
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
 from tests.ctl.report.test_html import EVIL, evil
 from tests.ctl.report.test_report import NOW, held, home, ralph
-from tests.pages import ROOT
 from tests.written_nights import night
 
 __all__ = ["held", "home"]
@@ -460,13 +456,3 @@ def test_addresses_of_files_change_with_them(faces: Pages) -> None:
     assert [re.sub(r"\?v=[0-9a-f]{16}$", "", each) for each in addresses] == [
         "/static/style.css", "/static/icon.svg", "/static/page.js"
     ]  # fmt: skip
-
-
-def test_a_wheel_has_templates_script_and_style(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
-    (wheel,) = tmp_path.glob("*.whl")
-    files = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("ralphctl/web/")}
-    here = (each for each in (ROOT / "ralphctl" / "web").rglob("*.*") if "__pycache__" not in each.parts)
-    assert files == {str(each.relative_to(ROOT)) for each in here}
-    assert {f"ralphctl/web/static/{name}" for name in STATIC} < files
