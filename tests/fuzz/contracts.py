@@ -28,6 +28,8 @@ SLOWEST_STATUS_S = 1.0
 CONFIGURATION = """
 [limits]
 max_running = 4
+[notify]
+allow_private = true
 [logs]
 run_bytes = "2 MiB"
 total_bytes = "32 MiB"

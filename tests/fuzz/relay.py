@@ -49,7 +49,9 @@ class Harmless:
         match words:
             case ["", "v1", "ralphs", name, "reports"] if wire.is_name(unquote(name)):
                 words[3] = self.reporter
-            case ["", "v1", "ralphs" | "trees", name, *_] if wire.is_name(unquote(name)):
+            case ["", "v1", "trees", name] if wire.is_name(unquote(name)):
+                words[3] = f"tree-{_number(name) % 4}"
+            case ["", "v1", "ralphs", name, *_] if wire.is_name(unquote(name)):
                 words[3] = self._ralph(name, method)
             case ["", "v1", "webhooks", hook, *_] if hook and _number(hook) % 4:
                 words[3] = HOOK + str(_number(hook) % 5)
@@ -76,6 +78,9 @@ class Harmless:
         for key, value in body.items():
             if _number(key + repr(value)) % 8 or key in ("directory", "command", "environment", "url", "count"):
                 changed[key] = self._value(key, value)
+        if "directory" in body and wire.is_name(str(body.get("name"))):
+            own = Path(str(changed["directory"])).name
+            changed["name"] = own if path.endswith("/ralphs") else f"tree-{_number(body['name']) % 4}"
         if "url" in body:
             changed["name"] = HOOK + str(_number(repr(body)) % 5)
             changed["allow_private"] = _number(repr(body["url"])) % 8 > 0
