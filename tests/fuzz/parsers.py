@@ -68,8 +68,8 @@ def is_showable(text: object, *, of: str = "what is printed") -> None:
     """Fail for a text with characters that a terminal acts upon, line ends and tabs aside."""
     must(isinstance(text, str), f"{of} is a {type(text).__name__}")
     found = _UNSHOWABLE.search(str(text))
-    must(found is None, f"{of} has a control character: {str(text)[:200]!r}")
-    must(str(text).isascii() or str(text).encode(errors="replace").decode() == text, f"{of} is not Unicode")
+    around = "" if found is None else str(text)[max(0, found.start() - 100) : found.start() + 20]
+    must(found is None, f"{of} has a control character: {around!r}")
 
 
 def is_kind(value: object, *kinds: type[Any] | None) -> None:
