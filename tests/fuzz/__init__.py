@@ -1,1 +1,1 @@
-"""Requests and texts that nobody would write: ``make fuzz``, and a short seeded part in the ordinary tests."""
+"""Requests and texts that nobody would write: ``make fuzz``, and a short part in the ordinary tests."""

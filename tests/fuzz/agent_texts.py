@@ -109,7 +109,9 @@ def reset_times(data: bytes) -> None:
     must(found is None or 0 <= found.until - NOW < 400 * 86400, f"a reset at {found}")
     is_kind(resets.detect_rate_limit(text), str, None)
     name, _, value = text.partition(":")
-    resets.reset_from_headers({name.lower(): value, "retry-after": value, "x-ratelimit-reset": value}, now=NOW)
+    resets.reset_from_headers(
+        {name.lower(): value, "retry-after": value, "x-ratelimit-reset": value}, now=NOW
+    )
     duration = read_duration(text)
     must(duration is None or 0 <= duration.seconds < 1e20, f"a duration of {duration}")
 
@@ -138,7 +140,7 @@ def task_list(data: bytes) -> None:
 
 def list_merge(data: bytes) -> None:
     """Merge three versions of a list, which are divided by form feeds."""
-    base, ours, theirs = (text_of(data).split("\f") + ["", ""])[:3]
+    base, ours, theirs = [*text_of(data).split("\f"), "", ""][:3]
     merged = merged_list(base, ours, theirs)
     is_kind(merged, str, None)
     must(merged_list(base, base, base) == base, "a list that nobody changed is changed")
@@ -180,56 +182,133 @@ def plain_text(data: bytes) -> None:
 
 
 RESETS = [
-    b"Claude AI usage limit reached|1795480000", b"resets 3pm (Europe/Berlin)", b"try again in 3 days 2 hours 5 min",
-    b"Please retry after 1.898s", b'{"retryDelay":"58.2s"}', b"retry-after: 120", b"resets Nov 23, 9:15am (UTC)",
-    b"429 Too Many Requests: rate limit reached for requests", b"quota will reset after 14h5m",
-]  # fmt: skip
+    b"Claude AI usage limit reached|1795480000",
+    b"resets 3pm (Europe/Berlin)",
+    b"try again in 3 days 2 hours 5 min",
+    b"Please retry after 1.898s",
+    b'{"retryDelay":"58.2s"}',
+    b"retry-after: 120",
+    b"resets Nov 23, 9:15am (UTC)",
+    b"429 Too Many Requests: rate limit reached for requests",
+    b"quota will reset after 14h5m",
+]
 REVIEWS = [
-    b'\x01[{"file":"a.py","line":3,"message":"unused","code":"F401"}]', b'\x00{"findings":[{"id":"1","text":"x"}]}',
-    b'\x01```json\n{"issues": [{"messages": [{"text": "y", "row": 2}], "path": "b"}]}\n```\n', b"\x01a plain word\n",
+    b'\x01[{"file":"a.py","line":3,"message":"unused","code":"F401"}]',
+    b'\x00{"findings":[{"id":"1","text":"x"}]}',
+    b'\x01```json\n{"issues": [{"messages": [{"text": "y", "row": 2}], "path": "b"}]}\n```\n',
+    b"\x01a plain word\n",
     b'\x00[{"id":"1","message":"m"},{"id":"1","message":"n"}]',
-]  # fmt: skip
+]
 COUNTS = [
-    b"= 1 failed, 1 passed, 1 skipped, 1 deselected, 1 xfailed in 3.01s =", b"Ran 4 tests in 0.001s\n\nOK (skipped=1)",
+    b"= 1 failed, 1 passed, 1 skipped, 1 deselected, 1 xfailed in 3.01s =",
+    b"Ran 4 tests in 0.001s\n\nOK (skipped=1)",
     b"test result: ok. 1 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; finished in 0.00s",
-    b"Tests:       1 skipped, 1 todo, 2 passed, 4 total", b"      Tests  1 failed | 2 passed (3)",
-    b"# tests 3\n# pass 2\n# fail 1\n# cancelled 0\n# skipped 0\n# todo 0", b"ok  \ta/b\t0.01s\nFAIL\tc/d [build failed]",
+    b"Tests:       1 skipped, 1 todo, 2 passed, 4 total",
+    b"      Tests  1 failed | 2 passed (3)",
+    b"# tests 3\n# pass 2\n# fail 1\n# cancelled 0\n# skipped 0\n# todo 0",
+    b"ok  \ta/b\t0.01s\nFAIL\tc/d [build failed]",
     b"--- PASS: TestA (0.00s)\n    --- FAIL: TestA/x (0.10s)",
     b'{"Time":"x","Action":"pass","Package":"a","Test":"TestA","Elapsed":0}',
-]  # fmt: skip
+]
 COUNT_UNITS = (
-    b'{"Action":"pass"', b'"Action":"pass","Test":"', b'"Test":"', b"1 passed, ", b"test result: ok. 1 passed; 1",
-    b"OK (a a", b"Ran 1 tests in 1s\n", b"1 a", b"      Tests  1 a", b"--- PASS: (1.1", b"Tests: 1 a, ", b"ok  \t \t[",
-)  # fmt: skip
+    b'{"Action":"pass"',
+    b'"Action":"pass","Test":"',
+    b'"Test":"',
+    b"1 passed, ",
+    b"test result: ok. 1 passed; 1",
+    b"OK (a a",
+    b"Ran 1 tests in 1s\n",
+    b"1 a",
+    b"      Tests  1 a",
+    b"--- PASS: (1.1",
+    b"Tests: 1 a, ",
+    b"ok  \t \t[",
+)
 LISTS = [
-    b"# Plan\n\n## Task 1: parse\n- [x] a\n- [ ] b\n## Task 2 (done)\n", b"- [ ] one\n- [x] two\n  - [ ] part\n",
+    b"# Plan\n\n## Task 1: parse\n- [x] a\n- [ ] b\n## Task 2 (done)\n",
+    b"- [ ] one\n- [x] two\n  - [ ] part\n",
     b"1. [ ] US-001: title\n2. [~] second [P]\n### US-3 \xe2\x9c\x85 Done\n**Status:** done\n",
     b'{"userStories":[{"id":"US-1","title":"t","passes":true,"priority":1},{"id":"US-1","title":"u"}]}',
-    b'[{"name":"a","status":"in_progress"},{"description":"b","steps":["x"]}]', b"## Optional\n- [ ] no\n```\n- [ ] c\n```\n",
-]  # fmt: skip
+    b'[{"name":"a","status":"in_progress"},{"description":"b","steps":["x"]}]',
+    b"## Optional\n- [ ] no\n```\n- [ ] c\n```\n",
+]
 LIST_UNITS = (
-    b"# a\n", b"###### Task 1: a\n", b"- [x] a\n", b"  - [ ] a\n", b"> - [ ] a\n", b"**Status:** done\n", b"```\n",
-    b"1. [ ] ", b"Task 1: ", b"US-001 - ", b'{"title":"a"},', b'[{"tasks":', b"~~a", b"(done) ", b"- [ ] a b c d\n",
-    b"<!-- ", b"| a | b |\n", b"a" * 3000 + b"\n",
-)  # fmt: skip
+    b"# a\n",
+    b"###### Task 1: a\n",
+    b"- [x] a\n",
+    b"  - [ ] a\n",
+    b"> - [ ] a\n",
+    b"**Status:** done\n",
+    b"```\n",
+    b"1. [ ] ",
+    b"Task 1: ",
+    b"US-001 - ",
+    b'{"title":"a"},',
+    b'[{"tasks":',
+    b"~~a",
+    b"(done) ",
+    b"- [ ] a b c d\n",
+    b"<!-- ",
+    b"| a | b |\n",
+    b"a" * 3000 + b"\n",
+)
 RESET_UNITS = (
-    b"resets at 3pm ", b"resets ", b"in 3 days ", b"retry-after: 1 ", b'{"error":{"type":"', b"limit ", b"try again ",
-    b"\\\\u0041", b"`a", b'"a"', b"Nov 23, ", b"3:15 ", b"429 ", b"|1795480000", b"usage limit reached ", b"reset ",
-    b"1h2m3s ", b"error: ", b"quota ", b"(UTC) ", b"at async f\n", b'"code": ', b"Retrying after 1ms",
-)  # fmt: skip
+    b"resets at 3pm ",
+    b"resets ",
+    b"in 3 days ",
+    b"retry-after: 1 ",
+    b'{"error":{"type":"',
+    b"limit ",
+    b"try again ",
+    b"\\\\u0041",
+    b"`a",
+    b'"a"',
+    b"Nov 23, ",
+    b"3:15 ",
+    b"429 ",
+    b"|1795480000",
+    b"usage limit reached ",
+    b"reset ",
+    b"1h2m3s ",
+    b"error: ",
+    b"quota ",
+    b"(UTC) ",
+    b"at async f\n",
+    b'"code": ',
+    b"Retrying after 1ms",
+)
 
 PARSERS = (
-    Parser("agent-stream", agent_stream, [bytes([n % 9]) + each for n, each in enumerate([*EVENTS, *corpus()[::5]])],
-           (*JSON_TOKENS, *TEXT_TOKENS), weight=4),
-    Parser("classify", classified, [bytes([n % 9, n % 8, n % 2]) + each for n, each in enumerate(corpus()[::3])],
-           (*TEXT_TOKENS, *RESETS), weight=4, units=RESET_UNITS),
+    Parser(
+        "agent-stream",
+        agent_stream,
+        [bytes([n % 9]) + each for n, each in enumerate([*EVENTS, *corpus()[::5]])],
+        (*JSON_TOKENS, *TEXT_TOKENS),
+        weight=4,
+    ),
+    Parser(
+        "classify",
+        classified,
+        [bytes([n % 9, n % 8, n % 2]) + each for n, each in enumerate(corpus()[::3])],
+        (*TEXT_TOKENS, *RESETS),
+        weight=4,
+        units=RESET_UNITS,
+    ),
     Parser("event-text", event_text, EVENTS, JSON_TOKENS, weight=2),
     Parser("reset-times", reset_times, [*RESETS, *corpus()[::9]], TEXT_TOKENS, weight=3, units=RESET_UNITS),
-    Parser("moments", moments, [b"2026-11-21T20:00:00.5Z", b"2026-W01-1T00:00+23:59", b"20261121T200000,5-12:34:56.7"]),
+    Parser(
+        "moments",
+        moments,
+        [b"2026-11-21T20:00:00.5Z", b"2026-W01-1T00:00+23:59", b"20261121T200000,5-12:34:56.7"],
+    ),
     Parser("task-list", task_list, LISTS, TEXT_TOKENS, weight=3, units=LIST_UNITS, most_bytes=4 * MIB),
     Parser("list-merge", list_merge, [b"\f".join(LISTS[:3]), b"- [ ] a\f- [x] a\f- [~] a"], units=LIST_UNITS),
     Parser("review", review_output, REVIEWS, JSON_TOKENS, weight=2),
     Parser("test-counts", test_counts, COUNTS, TEXT_TOKENS, weight=2, units=COUNT_UNITS),
-    Parser("plain-text", plain_text, [b"\x1b[1;31mred\x1b[0m\r\n", b"\x1b]8;;http://x\x07a\x9b2J", b"a\x1bP1$r\x1b\\"],
-           TEXT_TOKENS),
-)  # fmt: skip
+    Parser(
+        "plain-text",
+        plain_text,
+        [b"\x1b[1;31mred\x1b[0m\r\n", b"\x1b]8;;http://x\x07a\x9b2J", b"a\x1bP1$r\x1b\\"],
+        TEXT_TOKENS,
+    ),
+)

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from tests.fuzz.relay import Harmless, Traffic, relay
@@ -111,18 +112,27 @@ class Stage:
             names=NAMES,
             directories=[folder / name for name in NAMES],
             commands=[
-                player("sleeper"), player("exits", 0), player("exits", 3), player("exits", -15),
-                player("says", "out:one\\ntwo\\n", "err:three\\n", "wait:1", "out:half"), player("hearer"), [],
+                player("sleeper"),
+                player("exits", 0),
+                player("exits", 3),
+                player("exits", -15),
+                player("says", "out:one\\ntwo\\n", "err:three\\n", "wait:1", "out:half"),
+                player("hearer"),
+                [],
             ],
             flags=[
-                {"regent.retry_backoff_seconds": 0.1}, {"ralph.max_iterations": 2}, {"mode": "iteration"},
-                {"ralph.schedule": "00:00-23:59"}, {"regent.max_retries": 1, "ralph.restart": "always"},
-                {"ralph.mode": "iteration", "landing.mode": "auto"}, {"regent.hang_timeout_seconds": 5},
+                {"regent.retry_backoff_seconds": 0.1},
+                {"ralph.max_iterations": 2},
+                {"mode": "iteration"},
+                {"ralph.schedule": "00:00-23:59"},
+                {"regent.max_retries": 1, "ralph.restart": "always"},
+                {"ralph.mode": "iteration", "landing.mode": "auto"},
+                {"regent.hang_timeout_seconds": 5},
             ],
             webhook=webhook,
             reporter=REPORTER,
             port_file=daemon.root / "port",
-        )  # fmt: skip
+        )
         return cls(daemon, folder, harmless)
 
     def populate(self) -> None:
@@ -141,11 +151,21 @@ class Stage:
         body = {
             "directory": str(place),
             "name": REPORTER,
-            "command": [sys.executable, "-u", "-S", str(pump), str(self.daemon.state / "ralphd.sock"),
-                        str(port_file)],
-            "flags": {"regent.retry_backoff_seconds": 0.1, "regent.max_retries": 1000,
-                      "regent.max_restarts_per_hour": 100000, "ralph.restart": "always"},
-        }  # fmt: skip
+            "command": [
+                sys.executable,
+                "-u",
+                "-S",
+                str(pump),
+                str(self.daemon.state / "ralphd.sock"),
+                str(port_file),
+            ],
+            "flags": {
+                "regent.retry_backoff_seconds": 0.1,
+                "regent.max_retries": 1000,
+                "regent.max_restarts_per_hour": 100000,
+                "ralph.restart": "always",
+            },
+        }
         self.daemon.ask("POST", "/v1/ralphs", body)
         wait_for(port_file.exists, what="the port of the run that reports")
         self.run_ids.append(self.daemon.view(REPORTER)["run_id"])
@@ -172,13 +192,34 @@ class Stage:
 def command_of(url: str, seconds: int, seed: int, report: Path) -> list[str]:
     """Return the command line of schemathesis: all phases, all inputs, every operation but the shutdown."""
     return [
-        str(Path(sys.executable).with_name("st")), "--config-file", str(report.with_name("st.toml")), "run", f"{url}/openapi.json",
-        "--max-time", str(seconds), "--seed", str(seed), "--continue-on-failure",
-        "--exclude-operation-id", "shut_down",
-        "--request-timeout", "60", "--suppress-health-check", "all", "--warnings", "off", "--no-color",
-        "--report", "json", "--report-json-path", str(report), "--output-sanitize", "false",
-        "--generation-database", "none",
-    ]  # fmt: skip
+        str(Path(sys.executable).with_name("st")),
+        "--config-file",
+        str(report.with_name("st.toml")),
+        "run",
+        f"{url}/openapi.json",
+        "--max-time",
+        str(seconds),
+        "--seed",
+        str(seed),
+        "--continue-on-failure",
+        "--exclude-operation-id",
+        "shut_down",
+        "--request-timeout",
+        "60",
+        "--suppress-health-check",
+        "all",
+        "--warnings",
+        "off",
+        "--no-color",
+        "--report",
+        "json",
+        "--report-json-path",
+        str(report),
+        "--output-sanitize",
+        "false",
+        "--generation-database",
+        "none",
+    ]
 
 
 @contextmanager
@@ -249,8 +290,7 @@ def tracebacks(daemon: Daemon) -> list[str]:
     """Return what the daemon logged of its own mistakes."""
     log = daemon.words() + (daemon.state / "ralphd.log").read_text(errors="replace")
     parts = log.split("Traceback (most recent call last)")
-    found = [f"a traceback in the log: …{before[-200:]}{part[:2500]}"
-             for before, part in zip(parts, parts[1:], strict=False)]  # fmt: skip
+    found = [f"a traceback in the log: …{before[-200:]}{part[:2500]}" for before, part in pairwise(parts)]
     return found[:5] + [f"{len(found)} tracebacks"] * bool(found)
 
 

@@ -5,16 +5,20 @@ atheris (it has no wheel for each Python) the seeded generator of ``mutation.py`
 """
 
 import hashlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
-START_S = 6
-"""What a process needs to load and instrument the code."""
+from tests.fuzz.mutation import inputs
+from tests.fuzz.parsers import COMMON_UNITS, Parser
+
 GROWTH_SHARE = 0.35
 LONGEST_CALL_S = 20
 MOST_BYTES = 1 << 16
@@ -23,50 +27,115 @@ SHRINK_S = 3.0
 SHOWN_BYTES = 3000
 _STATS = re.compile(r"cov: (\d+) ft: (\d+) corp: (\d+)/")
 _DONE = re.compile(r"Done (\d+) runs in (\d+) second")
-FUZZ, GROW = "one", "grow"
 
 
 def run(scratch: Path, seconds: int, seed: int, only: Sequence[str]) -> int:
-    """Fuzz all parsers, or those named, for ``seconds`` in all. Print what was found; return the exit code."""
-    from tests.fuzz.sets import ALL
+    """Fuzz all parsers, or those named, for ``seconds`` in all. Print what was found; return the exit code.
 
+    Growth is measured here; the engine has a process of its own, since it changes the code that it loads.
+    """
+    from tests.fuzz.growth import faults
+    from tests.fuzz.sets import ALL, folder
+
+    folder()  # made here, so that it is removed at the end of this process, and not left by a fork
     chosen = [ALL[name] for name in only] or list(ALL.values())
-    weights = sum(each.weight for each in chosen)
     print(f"parsers: {len(chosen)} in {seconds} s, SEED={seed}", flush=True)
-    failed, inputs = [], 0
+    failed = 0
     for parser in chosen:
-        share_s = seconds * parser.weight / weights
-        grow_s = max(2.0, share_s * GROWTH_SHARE)
-        fuzz_s = max(2, round(share_s - grow_s - 2 * START_S / 3))
-        grown = _child(GROW, parser.name, scratch, grow_s, seed)
-        fuzzed = _child(FUZZ, parser.name, scratch, fuzz_s, seed)
-        stats, done = _STATS.findall(fuzzed), _DONE.search(fuzzed)
-        inputs += int(done[1]) if done else 0
-        faults = [line for line in (grown + fuzzed).splitlines() if line.startswith("FAULT ")]
-        covered = f", {stats[-1][0]} edges, {stats[-1][2]} kept" if stats else ""
-        print(f"{parser.name:<18} {done[1] if done else '?'} inputs in {fuzz_s} s{covered}, {len(faults)} faults", flush=True)
+        share_s = seconds * GROWTH_SHARE * parser.weight / sum(each.weight for each in chosen)
+
+        def grow(parser: Parser = parser, share_s: float = share_s) -> None:
+            for fault in faults(parser, seed=seed, seconds=share_s):
+                print(f"FAULT {fault}", flush=True)
+
+        printed = _forked(grow, scratch / "grown", limit_s=120 + 4 * share_s)
+        print(printed, end="", flush=True)
+        failed |= "FAULT" in printed
+    words = [sys.executable, "-m", "tests.fuzz", "engine", *(each.name for each in chosen)]
+    left_s = str(round(seconds * (1 - GROWTH_SHARE)))
+    ended = subprocess.run(
+        [*words, "--seconds", left_s, "--seed", str(seed), "--scratch", str(scratch)], check=False
+    )
+    return int(failed or ended.returncode != 0)
+
+
+def fuzz_all(scratch: Path, seconds: int, seed: int, names: Sequence[str]) -> int:
+    """Fuzz the parsers one after the other, each in a fork of this process."""
+    try:
+        import atheris
+    except ImportError:
+        from tests.fuzz.sets import ALL
+
+        work = _without_engine
+    else:
+        with atheris.instrument_imports(include=["ralphd", "ralphctl"]), _quiet(scratch / "loaded"):
+            from tests.fuzz.sets import ALL
+
+        work = _with_engine
+    from tests.fuzz.sets import folder
+
+    folder()
+    weights, total, failed = sum(ALL[name].weight for name in names), 0, []
+    for name in names:
+        share_s = max(2, round(seconds * ALL[name].weight / weights))
+        printed = _forked(
+            lambda name=name, share_s=share_s: work(ALL[name], scratch, share_s, seed),  # type: ignore[misc]
+            scratch / "fuzzed",
+            limit_s=60 + 3 * share_s,
+        )
+        faults = [line for line in printed.splitlines() if line.startswith("FAULT ")]
+        stats, done = _STATS.findall(printed), _DONE.search(printed)
         if done is None:
-            faults.append(f"FAULT {parser.name}: its process ended early:\n{fuzzed[-3000:]}")
+            faults.append(f"FAULT {name}: its process ended early:\n{printed[-3000:]}")
+        count, covered = (
+            int(done[1]) if done else 0,
+            f", {stats[-1][0]} edges, {stats[-1][2]} kept" if stats else "",
+        )
+        print(f"{name:<18} {count:>8} inputs in {share_s} s{covered}, {len(faults) // 2} faults", flush=True)
         print("\n".join(faults), end="\n" if faults else "", flush=True)
-        failed += [parser.name] if faults else []
-    print(f"{inputs} inputs, faults in: {', '.join(failed) or 'none'}")
+        total += count
+        failed += [name] if faults else []
+    print(f"{total} inputs, faults in: {', '.join(failed) or 'none'}", flush=True)
     return 1 if failed else 0
 
 
-def _child(what: str, name: str, scratch: Path, seconds: float, seed: int) -> str:
-    """Run one part in a process of its own; return all that it printed."""
-    words = [sys.executable, "-m", "tests.fuzz", what, name, "--seconds", str(round(seconds)), "--seed", str(seed)]
-    limit_s = 120 + 6 * seconds
+def _forked(work: Callable[[], object], output: Path, *, limit_s: float) -> str:
+    """Do ``work`` in a fork and return all that it printed. One that does not end is killed."""
+    sys.stdout.flush()
+    if (pid := os.fork()) == 0:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            os._exit(0)
+    until = time.monotonic() + limit_s
+    while os.waitpid(pid, os.WNOHANG)[0] == 0:
+        if time.monotonic() > until:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            return output.read_text(errors="replace") + f"\nFAULT it did not end within {limit_s:.0f} s\n"
+        time.sleep(0.05)
+    return output.read_text(errors="replace")
+
+
+@contextmanager
+def _quiet(output: Path) -> Iterator[None]:
+    """Send what is printed on stderr to a file: the engine names each module that it loads."""
+    sys.stderr.flush()
+    before = os.dup(2)
+    with output.open("wb") as file:
+        os.dup2(file.fileno(), 2)
     try:
-        done = subprocess.run(
-            [*words, "--scratch", str(scratch)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=limit_s, check=False
-        )  # fmt: skip
-        printed = done.stdout.decode(errors="replace")
-    except subprocess.TimeoutExpired as hung:
-        return f"{(hung.stdout or b'').decode(errors='replace')}\nFAULT {name}: {what} did not end within {limit_s:.0f} s\n"
-    if done.returncode and "FAULT " not in printed:
-        printed += f"\nFAULT {name}: {what} ended with {done.returncode}: {printed[-2000:]}\n"
-    return printed
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
 
 
 class Search:
@@ -120,53 +189,40 @@ class Search:
         return data
 
 
-def fuzz_one(name: str, scratch: Path, seconds: int, seed: int) -> int:
-    """Fuzz one parser in this process, which ends with it."""
-    try:
-        import atheris
-    except ImportError:
-        return _without_engine(name, scratch, seconds, seed)
-    with atheris.instrument_imports(include=["ralphd", "ralphctl"]):
-        from tests.fuzz.sets import ALL
-    parser, corpus = ALL[name], scratch / f"corpus-{name}"
+def _with_engine(parser: Parser, scratch: Path, seconds: int, seed: int) -> None:
+    import atheris
+
+    corpus = scratch / f"corpus-{parser.name}"
     corpus.mkdir(exist_ok=True)
     for number, each in enumerate(parser.seeds):
         (corpus / f"seed-{number}").write_bytes(each)
-    tokens = scratch / f"tokens-{name}"
-    tokens.write_text("\n".join(_quoted(each) for each in parser.tokens if each))
-    search = Search(name, parser.call, scratch)
+    tokens = scratch / f"tokens-{parser.name}"
+    tokens.write_text("\n".join(_quoted(each) for each in (*parser.tokens, *COMMON_UNITS) if each))
+    search = Search(parser.name, parser.call, scratch)
     words = [
-        name, f"-max_total_time={seconds}", f"-seed={seed % 2**31}", f"-dict={tokens}", f"-artifact_prefix={scratch}/{name}-",
-        f"-timeout={LONGEST_CALL_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={min(MOST_BYTES, parser.most_bytes)}",
-        "-print_final_stats=1", str(corpus),
-    ]  # fmt: skip
+        parser.name,
+        f"-max_total_time={seconds}",
+        f"-seed={seed % 2**31}",
+        f"-dict={tokens}",
+        f"-artifact_prefix={scratch}/{parser.name}-",
+        f"-timeout={LONGEST_CALL_S}",
+        f"-rss_limit_mb={MEMORY_MB}",
+        f"-max_len={min(MOST_BYTES, parser.most_bytes)}",
+        "-print_final_stats=1",
+        str(corpus),
+    ]
     atheris.Setup(words, search.one)
     atheris.Fuzz()
-    return 0
 
 
 def _quoted(token: bytes) -> str:
     return '"' + "".join(f"\\x{byte:02x}" for byte in token[:120]) + '"'
 
 
-def _without_engine(name: str, scratch: Path, seconds: int, seed: int) -> int:
-    from tests.fuzz.mutation import inputs
-    from tests.fuzz.sets import ALL
-
-    search, until, count = Search(name, ALL[name].call, scratch), time.monotonic() + seconds, 0
+def _without_engine(parser: Parser, scratch: Path, seconds: int, seed: int) -> None:
+    search, until, count = Search(parser.name, parser.call, scratch), time.monotonic() + seconds, 0
     while time.monotonic() < until:
-        for data in inputs(ALL[name], seed + count, 500):
+        for data in inputs(parser, seed + count, 500):
             search.one(data)
             count += 1
     print(f"Done {count} runs in {seconds} second(s)")
-    return 0
-
-
-def grow_one(name: str, seconds: int, seed: int) -> int:
-    """Check the growth of one parser's time, in an order that the seed makes."""
-    from tests.fuzz.growth import faults
-    from tests.fuzz.sets import ALL
-
-    for fault in faults(ALL[name], seed=seed, seconds=seconds):
-        print(f"\nFAULT {fault}", flush=True)
-    return 0

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,17 @@ from ralphd.store.shared import landing, quota
 from ralphd.store.state import Definition, RegentState
 from tests.fuzz.agent_texts import NOW
 from tests.fuzz.parsers import (
-    JSON_TOKENS, KIB, MIB, TEXT_TOKENS, Parser, is_kind, is_showable, json_samples, must, text_of,
-)  # fmt: skip
+    JSON_TOKENS,
+    KIB,
+    MIB,
+    TEXT_TOKENS,
+    Parser,
+    is_kind,
+    is_showable,
+    json_samples,
+    must,
+    text_of,
+)
 
 RUN_ID = "r000001-12345678"
 
@@ -117,7 +127,7 @@ def log_lines(data: bytes) -> None:
         chunk = Chunk(body, 0, torn=torn)
         lines = parse(chunk)
         must(lines[-1].end == chunk.end, "the lines do not add up")
-        must(all(a.end <= b.end for a, b in zip(lines, lines[1:], strict=False)), "offsets go back")
+        must(all(a.end <= b.end for a, b in pairwise(lines)), "offsets go back")
         if (whole := whole_text(chunk)) is not None:
             must(whole == b"".join(line.text + b"\n" for line in lines), "two readings of a chunk differ")
     is_kind(chunk.last_at, str)
@@ -132,8 +142,14 @@ def log_directory(data: bytes) -> None:
     if len(parts) > 3:
         written(f"runs/{RUN_ID}/exit.json", parts[3])
     log = RalphLog(folder() / "runs")
-    for query in (LogQuery(), LogQuery(tail=3), LogQuery(as_text=True), LogQuery(since=NOW, tail=2),
-                  LogQuery(stream="stdout", grep="a", until=NOW), LogQuery(whole_events=True, tail=2)):  # fmt: skip
+    for query in (
+        LogQuery(),
+        LogQuery(tail=3),
+        LogQuery(as_text=True),
+        LogQuery(since=NOW, tail=2),
+        LogQuery(stream="stdout", grep="a", until=NOW),
+        LogQuery(whole_events=True, tail=2),
+    ):
         size = 0
         for item in log.read(query):
             size += len(getattr(item, "text", b""))
@@ -199,7 +215,7 @@ def _stores() -> dict[str, tuple[Callable[[dict[str, Any]], Any], Callable[[Any]
         "clock.json": (quota._CLOCK.load, quota._CLOCK.dump),
         "regent-state.json": (RegentState.from_json, None),
         "saved": (_saved, lambda each: json.loads(each.to_json())),
-    }  # fmt: skip
+    }
 
 
 def state_file(data: bytes) -> None:
@@ -285,51 +301,129 @@ def git_files(data: bytes) -> None:
 
 LINE = b"2026-11-21T20:00:00.000000000Z stdout F "
 LOGS = [
-    LINE + b"one\n" + LINE.replace(b" F ", b" P ") + b"half\n" + LINE.replace(b"stdout", b"stderr") + b"\xff\n\f" + LINE + b"x\n\f"
-    + LINE.replace(b"stdout", b"regent") + b"started\n",
-    LINE + b'{"type":"system"}\njunk\n' + LINE.replace(b"2026-11-21", b"2026-99-99") + b"odd", b"\f\f" + LINE + b"\f{}",
-]  # fmt: skip
+    LINE
+    + b"one\n"
+    + LINE.replace(b" F ", b" P ")
+    + b"half\n"
+    + LINE.replace(b"stdout", b"stderr")
+    + b"\xff\n\f"
+    + LINE
+    + b"x\n\f"
+    + LINE.replace(b"stdout", b"regent")
+    + b"started\n",
+    LINE + b'{"type":"system"}\njunk\n' + LINE.replace(b"2026-11-21", b"2026-99-99") + b"odd",
+    b"\f\f" + LINE + b"\f{}",
+]
 TOML = [
     b'[ralph]\ncommand = ["a", "b"]\nmax_iterations = 3\n\n[agents.claude]\nenv = { A = "b" }\nargs = []\n',
-    b'[regent]\ntest_command = """\nmake\n"""\nretry_backoff_seconds = 1e3\n[[webhooks]]\nurl = "https://x/y"\non = ["*"]\n',
-    b'a."b c".\'d\' = 1979-05-27T07:32:00Z\n[x . "y"]\nz = [1, {q = "r"}, [[]],]\n"\\u0041" = 0x_f\n', b"[sandbox]\nlevel = 'box'\n",
-]  # fmt: skip
+    b'[regent]\ntest_command = """\nmake\n"""\nmax_retries = 1e3\n[[webhooks]]\nurl = "https://x"\n',
+    b'a."b c".\'d\' = 1979-05-27T07:32:00Z\n[x . "y"]\nz = [1, {q = "r"}, [[]],]\n"\\u0041" = 0x_f\n',
+    b"[sandbox]\nlevel = 'box'\n",
+]
 PROJECTS = [
-    b'[tool.pytest.ini_options]\npython_files = ["check_*.py"]\n', b'{"scripts":{"test":"jest"},"packageManager":"pnpm@9.1.0"}',
-    b"test: a\n\tmake b\n.PHONY: test check\n", b"[pytest]\npython_files = a.py b.py\n  c.py\n[testenv]\ncommands = pytest\n",
-]  # fmt: skip
+    b'[tool.pytest.ini_options]\npython_files = ["check_*.py"]\n',
+    b'{"scripts":{"test":"jest"},"packageManager":"pnpm@9.1.0"}',
+    b"test: a\n\tmake b\n.PHONY: test check\n",
+    b"[pytest]\npython_files = a.py b.py\n  c.py\n[testenv]\ncommands = pytest\n",
+]
 GIT = [
-    b"ref: refs/heads/main\n\f[core]\n\tbare = false\n\f" + b"0" * 40 + b" " + b"1" * 40 + b" A <a@b> 1795476400 +0000\tcommit: x\n"
-    b"\f../.git/worktrees/x\n", b"1" * 40 + b"\n\f[core]\n\tworktree = ../x\n\f\f/nowhere",
-]  # fmt: skip
-QUEUE = LandingQueue("/r/.git", "/r", Target("main", "origin", "git@h:a"), suspects=(1,), green="1" * 40, retry_at=NOW)
+    b"ref: refs/heads/main\n\f[core]\n\tbare = false\n\f"
+    + b"0" * 40
+    + b" "
+    + b"1" * 40
+    + b" A <a@b> 1795476400 +0000\tcommit: x\n"
+    b"\f../.git/worktrees/x\n",
+    b"1" * 40 + b"\n\f[core]\n\tworktree = ../x\n\f\f/nowhere",
+]
+QUEUE = LandingQueue(
+    "/r/.git", "/r", Target("main", "origin", "git@h:a"), suspects=(1,), green="1" * 40, retry_at=NOW
+)
 CLOCK = QuotaClock("claude", limit=QuotaLimit(NOW, NOW - 60, "usage limit", "a.1"))
 INBOX = Inbox(2, (Sent("+1", "a task", NOW),), (Sent("2", "a note", NOW),))
 DUMPED = [landing._QUEUE.dump(QUEUE), quota._CLOCK.dump(CLOCK), loop_files._INBOX.dump(INBOX)]
-SAVED = SavedState("1" * 40, "", 5, (SavedFile(b"a", PathKind.FILE, 0o644, "2" * 40, TreeEntry("100644", "3" * 40), None),))
+SAVED = SavedState(
+    "1" * 40, "", 5, (SavedFile(b"a", PathKind.FILE, 0o644, "2" * 40, TreeEntry("100644", "3" * 40), None),)
+)
 STATES = [
-    *json_samples("checkpoint.json", "loop.json", "tasks.json", "phases.json", "gate.json", "webhooks.json",
-                  "regent-state.json"),
-    *(json.dumps({"version": 1, **each}).encode() for each in DUMPED), SAVED.to_json(),
-]  # fmt: skip
+    *json_samples(
+        "checkpoint.json",
+        "loop.json",
+        "tasks.json",
+        "phases.json",
+        "gate.json",
+        "webhooks.json",
+        "regent-state.json",
+    ),
+    *(json.dumps({"version": 1, **each}).encode() for each in DUMPED),
+    SAVED.to_json(),
+]
 
 PARSERS = (
-    Parser("ralph-toml", ralph_toml, TOML, (*TEXT_TOKENS, b"[a.b]", b"=", b'"""', b"'''", b"[[", b"#", b"a.b.c"), weight=3,
-           most_bytes=MIB, units=(b"a = 1\n", b"[a.b]\n", b"a.", b"x = [", b'"""', b"{a=", b"# x\n", b"[[webhooks]]\n", b'k = "\\u0041"\n')),
+    Parser(
+        "ralph-toml",
+        ralph_toml,
+        TOML,
+        (*TEXT_TOKENS, b"[a.b]", b"=", b'"""', b"'''", b"[[", b"#", b"a.b.c"),
+        weight=3,
+        most_bytes=MIB,
+        units=(
+            b"a = 1\n",
+            b"[a.b]\n",
+            b"a.",
+            b"x = [",
+            b'"""',
+            b"{a=",
+            b"# x\n",
+            b"[[webhooks]]\n",
+            b'k = "\\u0041"\n',
+        ),
+    ),
     Parser("pinned", pinned, json_samples("ralph.json"), JSON_TOKENS, weight=2, most_bytes=MIB),
     Parser("project-files", project_files, PROJECTS, TEXT_TOKENS, most_bytes=MIB),
-    Parser("log-lines", log_lines, [each.replace(b"\f", b"\n") for each in LOGS], (LINE, b" P ", b"\n\n"), weight=2,
-           units=(LINE + b"x\n", LINE, LINE.replace(b" F ", b" P ") + b"y\n")),
-    Parser("log-directory", log_directory, LOGS, (LINE, b"\f", b"\n"), weight=2,
-           units=(LINE + b"x\n", LINE.replace(b" F ", b" P ") + b"y\n", LINE + b'{"type":\n')),
+    Parser(
+        "log-lines",
+        log_lines,
+        [each.replace(b"\f", b"\n") for each in LOGS],
+        (LINE, b" P ", b"\n\n"),
+        weight=2,
+        units=(LINE + b"x\n", LINE, LINE.replace(b" F ", b" P ") + b"y\n"),
+    ),
+    Parser(
+        "log-directory",
+        log_directory,
+        LOGS,
+        (LINE, b"\f", b"\n"),
+        weight=2,
+        units=(LINE + b"x\n", LINE.replace(b" F ", b" P ") + b"y\n", LINE + b'{"type":\n'),
+    ),
     Parser("cursor", cursor, [b"r000001-12345678:3:1234:0"], (b":", b"0" * 20), most_bytes=KIB),
-    Parser("run-records", run_records, [each.replace(json.loads(each)["run_id"].encode(), RUN_ID.encode())
-                                        for each in json_samples("run.json", "exit.json")], JSON_TOKENS, weight=2, most_bytes=MIB),
+    Parser(
+        "run-records",
+        run_records,
+        [
+            each.replace(json.loads(each)["run_id"].encode(), RUN_ID.encode())
+            for each in json_samples("run.json", "exit.json")
+        ],
+        JSON_TOKENS,
+        weight=2,
+        most_bytes=MIB,
+    ),
     Parser("shim-json", shim_json, json_samples("intent.json", "run.json"), JSON_TOKENS, most_bytes=MIB),
     Parser("state-file", state_file, STATES, JSON_TOKENS, weight=4, most_bytes=MIB),
-    Parser("view-of-files", view_of_files, json_samples("regent-state.json", "checkpoint.json"), JSON_TOKENS, weight=4,
-           most_bytes=MIB),
-    Parser("history", history_lines, [*json_samples("history.jsonl"), b"\n".join(json_samples("history.jsonl"))],
-           (*JSON_TOKENS, rfc3339(NOW - 9).encode()), weight=3),
+    Parser(
+        "view-of-files",
+        view_of_files,
+        json_samples("regent-state.json", "checkpoint.json"),
+        JSON_TOKENS,
+        weight=4,
+        most_bytes=MIB,
+    ),
+    Parser(
+        "history",
+        history_lines,
+        [*json_samples("history.jsonl"), b"\n".join(json_samples("history.jsonl"))],
+        (*JSON_TOKENS, rfc3339(NOW - 9).encode()),
+        weight=3,
+    ),
     Parser("git-files", git_files, GIT, (b"ref: ", b"..", b"/", b"\0", b"gitdir: "), most_bytes=MIB),
-)  # fmt: skip
+)

@@ -47,7 +47,9 @@ def _changed(data: bytes, parser: Parser, generator: random.Random) -> bytes:
             return data[:at] + generator.randbytes(generator.choice((1, 2, 16))) + data[at:]
         case _:
             tokens = (*parser.tokens, b"\0", b"\n", b"9" * 25)
-            return data[:at] + bytes(generator.choice(tokens)) + data[end if generator.random() < 0.5 else at :]
+            return (
+                data[:at] + bytes(generator.choice(tokens)) + data[end if generator.random() < 0.5 else at :]
+            )
 
 
 def _with_changed_values(data: bytes, generator: random.Random) -> bytes:
@@ -81,7 +83,27 @@ def odd_value(value: Any, generator: random.Random) -> Any:
         plain = json.loads(token)
     except (ValueError, RecursionError):
         plain = token.decode(errors="replace")
-    return generator.choice((
-        plain, None, True, -1, 0, 10**30, 1e308, float("nan"), float("inf"), "", "0001-01-01T00:00:00+23:59",
-        "9999-12-31T23:59:59Z", [], {}, [value], {"a": value}, str(value), "\x1b]0;x\x07", "\ud800", [[[]]] * 3,
-    ))  # fmt: skip
+    return generator.choice(
+        (
+            plain,
+            None,
+            True,
+            -1,
+            0,
+            10**30,
+            1e308,
+            float("nan"),
+            float("inf"),
+            "",
+            "0001-01-01T00:00:00+23:59",
+            "9999-12-31T23:59:59Z",
+            [],
+            {},
+            [value],
+            {"a": value},
+            str(value),
+            "\x1b]0;x\x07",
+            "\ud800",
+            [[[]]] * 3,
+        )
+    )

@@ -20,8 +20,8 @@ class Broken(AssertionError):
 class Parser:
     """``call`` gets any bytes and raises for a fault. ``most_bytes`` is what its caller may hand over.
 
-    ``weight`` is its share of the time. ``units`` are repeated to see how its time grows; where none is given,
-    the seeds and the tokens are.
+    ``weight`` is its share of the time. ``units`` are repeated to see how its time grows; where none is
+    given, the seeds and the tokens are.
     """
 
     name: str
@@ -43,15 +43,55 @@ class Parser:
                 yield f"a text of {unit[:40]!r}", b'{"type": ' + text + b'"}'
 
 
-COMMON_UNITS = (b"a", b"1", b" ", b"\n", b"[", b"\x1b[", b"\x1b]", b'{"a":', b"\\", b"x\n", b'"', b"- [ ] a\n")
+COMMON_UNITS = (
+    b"a",
+    b"1",
+    b" ",
+    b"\n",
+    b"[",
+    b"\x1b[",
+    b"\x1b]",
+    b'{"a":',
+    b"\\",
+    b"x\n",
+    b'"',
+    b"- [ ] a\n",
+)
 JSON_TOKENS = (
-    b"null", b"true", b"-1", b"1e999", b"NaN", b"Infinity", b'""', b"[]", b"{}", b"\\ud800", b"\\u0000", b"9" * 400,
-    b"9" * 4400, b"\\u001b[2J", b'"\xff"', b"0001-01-01T00:00:00+23:59", b"9999-12-31T23:59:59Z", b"[" * 500,
-)  # fmt: skip
+    b"null",
+    b"true",
+    b"-1",
+    b"1e999",
+    b"NaN",
+    b"Infinity",
+    b'""',
+    b"[]",
+    b"{}",
+    b"\\ud800",
+    b"\\u0000",
+    b"9" * 400,
+    b"9" * 4400,
+    b"\\u001b[2J",
+    b'"\xff"',
+    b"0001-01-01T00:00:00+23:59",
+    b"9999-12-31T23:59:59Z",
+    b"[" * 500,
+)
 TEXT_TOKENS = (
-    b"\x1b[31m", b"\x1b]0;t\x07", b"\r", b"\n", b"\0", b"\xff\xfe", b"\xed\xa0\x80", "\u202e".encode(),
-    "\u2028".encode(), "٣".encode(), b"9" * 30, b"9" * 4400, "é".encode() * 5,
-)  # fmt: skip
+    b"\x1b[31m",
+    b"\x1b]0;t\x07",
+    b"\r",
+    b"\n",
+    b"\0",
+    b"\xff\xfe",
+    b"\xed\xa0\x80",
+    "\u202e".encode(),
+    "\u2028".encode(),
+    "٣".encode(),
+    b"9" * 30,
+    b"9" * 4400,
+    "é".encode() * 5,
+)
 
 
 def text_of(data: bytes) -> str:

@@ -76,7 +76,13 @@ class Harmless:
                 changed["id"] += f"-{_number(json.dumps(body)) % 10_000}"
             return changed
         for key, value in body.items():
-            if _number(key + repr(value)) % 8 or key in ("directory", "command", "environment", "url", "count"):
+            if _number(key + repr(value)) % 8 or key in (
+                "directory",
+                "command",
+                "environment",
+                "url",
+                "count",
+            ):
                 changed[key] = self._value(key, value)
         if "directory" in body and wire.is_name(str(body.get("name"))):
             own = Path(str(changed["directory"])).name
@@ -102,9 +108,9 @@ class Harmless:
                 return "HEAD"
             case "branch", str():
                 return f"ralph/branch-{_number(value) % 5}"
-            case ("secret_env" | "secret_file"), str():
+            case (("secret_env" | "secret_file"), str()):
                 return None
-            case ("iteration" | "number" | "repair"), int() if value > 1:
+            case (("iteration" | "number" | "repair"), int()) if value > 1:
                 return value % 4
             case "tasks", list() if all(isinstance(each, str) for each in value):
                 return []
@@ -225,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         pass
 
-    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = _relay  # noqa: N815
+    do_GET = do_POST = do_PUT = do_DELETE = do_PATCH = do_HEAD = do_OPTIONS = do_TRACE = _relay
     do_QUERY = _relay
 
 

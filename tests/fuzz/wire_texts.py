@@ -46,8 +46,17 @@ from ralphd.process.log.rendered import shown
 from ralphd.wire import DEVICE_HEADER, EVENT_TYPES
 from tests.fuzz.agent_texts import NOW
 from tests.fuzz.parsers import (
-    JSON_TOKENS, KIB, MIB, TEXT_TOKENS, Parser, every_text, is_kind, is_showable, must, text_of,
-)  # fmt: skip
+    JSON_TOKENS,
+    KIB,
+    MIB,
+    TEXT_TOKENS,
+    Parser,
+    every_text,
+    is_kind,
+    is_showable,
+    must,
+    text_of,
+)
 
 ZONES = ("UTC", "America/New_York", "Asia/Tokyo")
 
@@ -206,7 +215,12 @@ def log_record(data: bytes) -> None:
     at, _, text = data.partition(b" ")
     stamp = _valid_time(at) if len(at) == 30 else ""
     for stream in ("stdout", "regent"):
-        record = {"at": stamp or "2026-11-21T20:00:00Z", "stream": stream, "text": text_of(text), "partial": False}
+        record = {
+            "at": stamp or "2026-11-21T20:00:00Z",
+            "stream": stream,
+            "text": text_of(text),
+            "partial": False,
+        }
         print_record(record)
     is_showable(neutralise(text_of(text).replace("\n", "")).replace("\x1b[", ""))
     is_showable(clean(text_of(text)))
@@ -277,8 +291,13 @@ def kernel_texts(data: bytes) -> None:
     texts = {
         "stat": b"7 (" + data[:64].replace(b"\0", b"") + b") " + STAT,
         "cgroup": b"0::/a/" + flat + b"/ralphd-r000001-12345678\n",
-        "environ": data, "cmdline": data, "io": data, "netstat": data, "snmp6": data, "status": data,
-    }  # fmt: skip
+        "environ": data,
+        "cmdline": data,
+        "io": data,
+        "netstat": data,
+        "snmp6": data,
+        "status": data,
+    }
     with mock.patch.object(shim, "read_bytes", lambda path: texts[path.rpartition("/")[2]]):
         stat = shim.process_stat(7)
         must(stat is not None and stat[0] == "S" and stat[2] == 99, f"a name hides the fields: {stat}")
@@ -310,63 +329,146 @@ REPORTS = [
 ]
 BODIES = [
     b'{"directory":"/a","command":["b"],"name":"c","flags":{"d":1},"environment":{"e":"f"},"start":true,"resume":null}',
-    b'{"url":"https://h/p","on":["*"],"format":"json","name":"n","allow_private":false}', b'{"text":"x"}',
+    b'{"url":"https://h/p","on":["*"],"format":"json","name":"n","allow_private":false}',
+    b'{"text":"x"}',
     b'{"repo":"git@h:a/b","base":"main","priority":1,"need":{"labels":["gpu"],"cpus":1},"flags":{"max_cost_usd":1.5}}',
-    b'{"ralph":"a","number":1}', b'{"iteration":1,"repair":0}', b'{"directory":"/a","branch":"b","tasks":["t"],"count":2}',
-]  # fmt: skip
+    b'{"ralph":"a","number":1}',
+    b'{"iteration":1,"repair":0}',
+    b'{"directory":"/a","branch":"b","tasks":["t"],"count":2}',
+]
 FLEET_VALUES = [
-    fleet.Item(ItemId("i-abcd"), "git@host:team/app.git", "main", "ralph/i-abcd", need=fleet.Need(("gpu",), cpus=1),
-               prefer=(HostName("beta"),), last=fleet.LastTry(HostName("alpha"), "why"), not_before=NOW),
+    fleet.Item(
+        ItemId("i-abcd"),
+        "git@host:team/app.git",
+        "main",
+        "ralph/i-abcd",
+        need=fleet.Need(("gpu",), cpus=1),
+        prefer=(HostName("beta"),),
+        last=fleet.LastTry(HostName("alpha"), "why"),
+        not_before=NOW,
+    ),
     fleet.Lease(HostName("alpha"), "boot", 3, 1, ItemId("i-abcd"), "1" * 40, NOW),
-    fleet.HostRecord(HostName("alpha"), "boot", "1.0", ("gpu",), (fleet.Login("claude", "a", NOW),), ("github.com/a/*",),
-                     declines=(fleet.Decline(ItemId("i-abcd"), "no space"),), ralphs=("demo",), at=NOW),
+    fleet.HostRecord(
+        HostName("alpha"),
+        "boot",
+        "1.0",
+        ("gpu",),
+        (fleet.Login("claude", "a", NOW),),
+        ("github.com/a/*",),
+        declines=(fleet.Decline(ItemId("i-abcd"), "no space"),),
+        ralphs=("demo",),
+        at=NOW,
+    ),
     fleet.AccountLimit("claude", "a", "limited", NOW, "five_hour", HostName("alpha"), NOW),
     fleet.Want("1", "stop", "somebody", NOW),
-]  # fmt: skip
+]
 SHARED = [
-    b'["2026-11-21T20:00:00.000000000Z","stdout","aGVsbG8=",false,"r000001-12345678:1:0:0"]', b'["gone","r000001-12345678:1:0:0"]',
+    b'["2026-11-21T20:00:00.000000000Z","stdout","aGVsbG8=",false,"r000001-12345678:1:0:0"]',
+    b'["gone","r000001-12345678:1:0:0"]',
     b'{"type":"ralph.done","at":"2026-11-21T20:00:00Z","ralph":"a","run_id":"r","data":{"message":"m"}}',
-]  # fmt: skip
+]
 EVENTS = [
-    b'a\n{"message":"it failed","iteration":3,"until":"2026-11-21T20:00:00Z"}', b'\x10\n{"iteration":1,"task":{"id":"a","title":"b"}}',
+    b'a\n{"message":"it failed","iteration":3,"until":"2026-11-21T20:00:00Z"}',
+    b'\x10\n{"iteration":1,"task":{"id":"a","title":"b"}}',
     b'\x1c\n{"iteration":1,"commits":["abc"],"tests":["red","green"],"verdict":"kept","why":"w","reverted":[]}',
     b'\x09\n{"code":1,"signal":null,"outcome":"failed","agent":"a","cost_usd":0.5,"duration_s":3,"failure_kind":"crash"}',
-]  # fmt: skip
+]
 GIT_OUTPUT = [
     b"To https://user:secret@h/x\n ! [rejected]        main -> main (fetch first)\nerror: failed to push\n",
-    b"remote: \x1b[31mno\x1b[0m\nfatal: unable to access 'https://a:b@h/': no\n", b"1" * 40 + b"\trefs/heads/main\n",
-]  # fmt: skip
-SSE = [b'retry: 1000\n\nid: 1\nevent: a\ndata: {"id":1}\n\n: ping\n\n', b'{"type":"urn:x","detail":"d","errors":[{"key":"k"}]}']
+    b"remote: \x1b[31mno\x1b[0m\nfatal: unable to access 'https://a:b@h/': no\n",
+    b"1" * 40 + b"\trefs/heads/main\n",
+]
+SSE = [
+    b'retry: 1000\n\nid: 1\nevent: a\ndata: {"id":1}\n\n: ping\n\n',
+    b'{"type":"urn:x","detail":"d","errors":[{"key":"k"}]}',
+]
 KERNEL = [
-    b"name) S 1 (", b"A=1\0RALPH_RUN_ID=r000001-12345678\0B=2\0", b"rchar: 5\nwchar: 7\n", b"sudo\0systemctl\0stop\0x\0",
-    b"TcpExt: A\nTcpExt: 1\nIpExt: InOctets X\nIpExt: 12 3\n", b"Ip6InOctets 12\n",
-]  # fmt: skip
-HEADS = [b"/v1/ralphs/a/stop\nPhone%20of%20%22me%22", b"/v1/webhooks/x/test\na=b; ralphd=secret ; c", b"/x\nralphd=1; ralphd=2"]
+    b"name) S 1 (",
+    b"A=1\0RALPH_RUN_ID=r000001-12345678\0B=2\0",
+    b"rchar: 5\nwchar: 7\n",
+    b"sudo\0systemctl\0stop\0x\0",
+    b"TcpExt: A\nTcpExt: 1\nIpExt: InOctets X\nIpExt: 12 3\n",
+    b"Ip6InOctets 12\n",
+]
+HEADS = [
+    b"/v1/ralphs/a/stop\nPhone%20of%20%22me%22",
+    b"/v1/webhooks/x/test\na=b; ralphd=secret ; c",
+    b"/x\nralphd=1; ralphd=2",
+]
 MCP = [
     b'{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"status","arguments":{"x":"\x1b[2J"}}}',
     b'{"method":"x","params":{},"jsonrpc":"2.0","id":"a-b"}',
-]  # fmt: skip
+]
 NETLINK = [bytes([76, 0, 0, 0, 20, 0]) + bytes(10) + bytes(60), bytes([16, 0, 0, 0, 3, 0]) + bytes(10)]
-TOKENS = [b"ralph-fleet-1.eyJhZGRyZXNzZXMiOlsiaDoxIl19", b"git@github.com:a/b.git", b"https://h:443/a//b/../c%2f", b"/srv/git/x",
-          b"ssh://u@h:22/p", b"=C3=A9.a", b"mfrgg"]  # fmt: skip
+TOKENS = [
+    b"ralph-fleet-1.eyJhZGRyZXNzZXMiOlsiaDoxIl19",
+    b"git@github.com:a/b.git",
+    b"https://h:443/a//b/../c%2f",
+    b"/srv/git/x",
+    b"ssh://u@h:22/p",
+    b"=C3=A9.a",
+    b"mfrgg",
+]
 
 PARSERS = (
     Parser("report-body", report_body, REPORTS, JSON_TOKENS, weight=3, most_bytes=MIB),
     Parser("request-body", request_body, BODIES, JSON_TOKENS, weight=2, most_bytes=MIB),
     Parser("request-head", request_head, HEADS, (b"%", b"%0a", b";", b"="), most_bytes=64 * KIB),
-    Parser("mcp-message", mcp_message, MCP, (*JSON_TOKENS, b'"id":', b"\x1b"), weight=2,
-           units=(b'"jsonrpc":"a",', b'"id": ', b"\x1b]", b"\x1b[1", b"{ ", b"\\n")),
-    Parser("fleet-value", fleet_value, [json.dumps(checked.write_value(each)).encode() for each in FLEET_VALUES], JSON_TOKENS, weight=3, most_bytes=MIB),
+    Parser(
+        "mcp-message",
+        mcp_message,
+        MCP,
+        (*JSON_TOKENS, b'"id":', b"\x1b"),
+        weight=2,
+        units=(b'"jsonrpc":"a",', b'"id": ', b"\x1b]", b"\x1b[1", b"{ ", b"\\n"),
+    ),
+    Parser(
+        "fleet-value",
+        fleet_value,
+        [json.dumps(checked.write_value(each)).encode() for each in FLEET_VALUES],
+        JSON_TOKENS,
+        weight=3,
+        most_bytes=MIB,
+    ),
     Parser("fleet-names", fleet_names, TOKENS, (*TEXT_TOKENS, b"=", b"..", b"//", b"%00", b"@", b":")),
     Parser("shared-items", shared_items, SHARED, JSON_TOKENS, weight=2, most_bytes=MIB),
-    Parser("log-record", log_record, [b"0001-01-01T00:00:00.000000000Z a\tb", b"2026-11-21T20:00:00.000000000Z \x1b[31mx\x1b[2J",
-                                      b"9999-12-31T23:59:59.000000000Z x"], (*TEXT_TOKENS, b"9999", b"0001"), most_bytes=MIB),
+    Parser(
+        "log-record",
+        log_record,
+        [
+            b"0001-01-01T00:00:00.000000000Z a\tb",
+            b"2026-11-21T20:00:00.000000000Z \x1b[31mx\x1b[2J",
+            b"9999-12-31T23:59:59.000000000Z x",
+        ],
+        (*TEXT_TOKENS, b"9999", b"0001"),
+        most_bytes=MIB,
+    ),
     Parser("event-of-run", event_of_run, EVENTS, JSON_TOKENS, weight=3, most_bytes=MIB),
-    Parser("stream-of-events", stream_of_events, SSE, (*JSON_TOKENS, b"\ndata: ", b"\n\n"), most_bytes=4 * MIB),
+    Parser(
+        "stream-of-events", stream_of_events, SSE, (*JSON_TOKENS, b"\ndata: ", b"\n\n"), most_bytes=4 * MIB
+    ),
     Parser("keys-typed", keys_typed, [b"\x1b[A\x1bOPq\x1b[1;2R"], (b"\x1b[", b"\x1bO")),
-    Parser("webhook-answer", webhook_answer, [b"\x01\xf7120", b"\x01\xf7Sun, 22 Nov 2026 01:00:00 GMT", b"\x00\xc8"],
-           (b"9" * 400, b"-1", b"+9999", b"99999"), most_bytes=64 * KIB),
-    Parser("git-words", git_words, GIT_OUTPUT, TEXT_TOKENS, most_bytes=MIB, units=(b"://a", b"://a@", b" ! [rejected] a\n", b"fatal: ")),
-    Parser("kernel-texts", kernel_texts, KERNEL, (b"\0", b")", b"(", b"IpExt:", b"\nvoluntary_ctxt_switches:"), most_bytes=MIB),
+    Parser(
+        "webhook-answer",
+        webhook_answer,
+        [b"\x01\xf7120", b"\x01\xf7Sun, 22 Nov 2026 01:00:00 GMT", b"\x00\xc8"],
+        (b"9" * 400, b"-1", b"+9999", b"99999"),
+        most_bytes=64 * KIB,
+    ),
+    Parser(
+        "git-words",
+        git_words,
+        GIT_OUTPUT,
+        TEXT_TOKENS,
+        most_bytes=MIB,
+        units=(b"://a", b"://a@", b" ! [rejected] a\n", b"fatal: "),
+    ),
+    Parser(
+        "kernel-texts",
+        kernel_texts,
+        KERNEL,
+        (b"\0", b")", b"(", b"IpExt:", b"\nvoluntary_ctxt_switches:"),
+        most_bytes=MIB,
+    ),
     Parser("socket-messages", socket_messages, NETLINK, (b"\0\0", b"\xff\xff"), most_bytes=64 * KIB),
-)  # fmt: skip
+)
