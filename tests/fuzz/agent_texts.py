@@ -69,7 +69,7 @@ def agent_stream(data: bytes) -> None:
     for number, line in enumerate(lines):
         signs = tuple(parser.line(line) if number % 7 else parser.error_line(line))
         for sign in signs:
-            must(type(sign).__module__ == AgentEvent.__args__[0].__module__, f"{sign!r} is no event")  # type: ignore[attr-defined]
+            must(type(sign).__module__ == AgentEvent.__args__[0].__module__, f"{sign!r} is no event")
             for shown in agent_events.shown_lines(sign):
                 is_showable(shown)
         agent_events.traits_of(signs)

@@ -21,6 +21,7 @@ from ralphctl.report.page import markdown, plain_text
 from ralphctl.setup import detect
 from ralphd.config import files
 from ralphd.config.configuration import Configuration
+from ralphd.config.layers import Layer
 from ralphd.core.landing.model import LandingQueue, Target
 from ralphd.core.loop.inbox import Inbox, Sent
 from ralphd.core.quota.model import QuotaClock, QuotaLimit
@@ -65,7 +66,12 @@ def folder() -> Path:
     shm = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     path = Path(tempfile.mkdtemp(prefix="fuzz-", dir=shm))
     pid = os.getpid()
-    atexit.register(lambda: pid == os.getpid() and shutil.rmtree(path, ignore_errors=True))
+
+    def remove() -> None:
+        if pid == os.getpid():
+            shutil.rmtree(path, ignore_errors=True)
+
+    atexit.register(remove)
     return path
 
 
@@ -87,7 +93,7 @@ def ralph_toml(data: bytes) -> None:
         return
     for users_own in (False, True):
         layer = files.layer_of(text, Path("/project/ralph.toml"), Path("/home/u"), users_own=users_own)
-        is_kind(layer, files.Layer)
+        is_kind(layer, Layer)
         for fault in layer.faults:
             must(fault.place.startswith("ralph.toml"), f"a fault at {fault.place}")
             is_showable(str(fault))

@@ -13,7 +13,7 @@ from tests.fuzz.parsers import KIB, MIB, Parser
 FIRST_BYTES = 10_000
 QUICK_S = 0.1
 """What is done sooner is not judged by its ratio."""
-MOST_S_PER_MIB = 30.0
+MOST_S_PER_MIB = 100.0
 MOST_RATIO = 3.0
 """Ten times the input may take ten times as long, this often."""
 MOST_MEMORY = 200

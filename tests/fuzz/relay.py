@@ -57,12 +57,12 @@ class Harmless:
                 words[3] = HOOK + str(_number(hook) % 5)
             case ["", "v1", "deliveries", number, "replay"] if number.isascii() and number.isdecimal():
                 words[3] = str(int(number) % 20)
-        return urlunsplit(parts._replace(path="/".join(words)))
+        return str(urlunsplit(parts._replace(path="/".join(words))))
 
     def _ralph(self, name: str, method: str) -> str:
         if _number(name) % 8 == 0:
             return name
-        return _pick(self.names if method != "GET" else (*self.names, self.reporter), name)
+        return str(_pick(self.names if method != "GET" else (*self.names, self.reporter), name))
 
     def body(self, path: str, body: Any, run_id: str | None) -> Any:
         """Return a body with which nothing of the machine is run, read or called."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import jsonschema
+import jsonschema  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
 from tests.fuzz.contracts import CONFIGURATION, NAMES, REPORTER, Stage, tracebacks

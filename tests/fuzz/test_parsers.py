@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from ralphd.core.fleet.checked import read_value, write_value
 from tests.fuzz import engine, files_read, growth, wire_texts
 from tests.fuzz.files_read import STATES
 from tests.fuzz.mutation import inputs
@@ -51,8 +52,8 @@ def test_the_seeds_are_what_the_parsers_read() -> None:
             _loads(load, stored) for name, (load, _) in files_read._stores().items() if name != "gate.json"
         )
     for value in FLEET_VALUES:
-        wire_texts.fleet_value(json.dumps(wire_texts.checked.write_value(value)).encode())
-        assert wire_texts.checked.read_value(type(value), wire_texts.checked.write_value(value)) == value
+        wire_texts.fleet_value(json.dumps(write_value(value)).encode())
+        assert read_value(type(value), write_value(value)) == value
     assert all(REPORT.validate_python(json.loads(each)).run_id == "r" for each in REPORTS)
 
 

@@ -4,7 +4,7 @@ import io
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from unittest import mock
 
@@ -149,12 +149,12 @@ def fleet_value(data: bytes) -> None:
     lease = decode_lease(data)
     is_kind(lease, fleet.Lease, None)
     for shape in SHAPES:
-        found = checked.read_value(shape, value)  # type: ignore[type-var]
+        found = checked.read_value(shape, value)
         if isinstance(found, checked.Rejected):
             is_kind(found.why, str)
             continue
         plain = checked.write_value(found)
-        again = checked.read_value(shape, {"v": 1, **plain})  # type: ignore[type-var]
+        again = checked.read_value(shape, {"v": 1, **plain})
         must(again == found, f"a {shape.__name__} changes when it is written: {found} {again}")
         for text in every_text(plain):
             is_showable(text)
@@ -199,12 +199,12 @@ def shared_items(data: bytes) -> None:
 # --- what people see -------------------------------------------------------------------------------------
 
 
-def print_record(record: dict[str, object]) -> None:
+def print_record(record: Mapping[str, object]) -> None:
     """Print a line of a log on a terminal, in several time zones."""
     for name in ZONES:
         with zone(name):
             out = io.BytesIO()
-            LogPrinter(out, safe=True, timestamps=True).put(record)
+            LogPrinter(out, safe=True, timestamps=True).put(dict(record))
             shown_text = out.getvalue().decode()
             for line in shown_text.split("\n"):
                 is_showable(line.replace("\x1b[", "").replace("\t", ""))
