@@ -239,6 +239,7 @@ def run(scratch: Path, seconds: int, seed: int) -> int:
     print(f"contracts: {seconds} s, SEED={seed}", flush=True)
     with staged(scratch) as stage:
         daemon = stage.daemon
+        daemon.ask("GET", "/openapi.json")  # made at the first request
         before = Measured.of(daemon)
         with relay(daemon.state, stage.harmless, stage.run_ids) as server:
             port = server.server_address[1]

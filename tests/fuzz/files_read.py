@@ -19,9 +19,11 @@ from ralphctl.report import text as report_text
 from ralphctl.report.history import HistoryReader
 from ralphctl.report.page import markdown, plain_text
 from ralphctl.setup import detect
+from ralphctl.web.devices import Signatures
 from ralphd.config import files
 from ralphd.config.configuration import Configuration
 from ralphd.config.layers import Layer
+from ralphd.core.gate.git_config_changes import changed_commands
 from ralphd.core.landing.model import LandingQueue, Target
 from ralphd.core.loop.inbox import Inbox, Sent
 from ralphd.core.quota.model import QuotaClock, QuotaLimit
@@ -305,6 +307,24 @@ def git_files(data: bytes) -> None:
     facts._made_in(top / ".git" / "logs" / "HEAD")
 
 
+def git_settings(data: bytes) -> None:
+    """Judge the settings of a repository, as `git config --list --null` prints them."""
+    settings: dict[str, list[str]] = {}
+    for line in os.fsdecode(data).split("\0"):
+        key, _, value = line.partition("\n")
+        settings.setdefault(key, []).append(value)
+    changed = changed_commands({}, settings)
+    must(set(changed) <= settings.keys(), "a setting that is not there")
+    must(changed_commands(settings, settings) == [], "what is the same has changed")
+
+
+def web_nonces(data: bytes) -> None:
+    """Start the page's guard with a file of nonces that holds anything."""
+    written("web/nonces.json", data)
+    signatures = Signatures(folder() / "web", lambda: NOW)
+    must(all(type(at) is float for at in signatures._nonces.values()), "a time that is none")
+
+
 LINE = b"2026-11-21T20:00:00.000000000Z stdout F "
 LOGS = [
     LINE
@@ -430,6 +450,32 @@ PARSERS = (
         [*json_samples("history.jsonl"), b"\n".join(json_samples("history.jsonl"))],
         (*JSON_TOKENS, rfc3339(NOW - 9).encode()),
         weight=3,
+    ),
+    Parser(
+        "git-settings",
+        git_settings,
+        [
+            b"core.bare\nfalse\0diff.x.textconv\ncat\0alias.s\n!sh",
+            b"sendemail.a.smtpserver\nx\0remote.o.url\next::sh",
+        ],
+        (b".", b".cmd", b"ext::", b"\0", b"\n"),
+        most_bytes=MIB,
+        units=(
+            b"sendemail.",
+            b"a.",
+            b".cmd",
+            b"credential.",
+            b"diff.external.",
+            b"include.path",
+            b"lfs.extension.a.",
+        ),
+    ),
+    Parser(
+        "web-nonces",
+        web_nonces,
+        [b'{"version":1,"nonces":{"d n":1795476400.0}}'],
+        JSON_TOKENS,
+        most_bytes=MIB,
     ),
     Parser("git-files", git_files, GIT, (b"ref: ", b"..", b"/", b"\0", b"gitdir: "), most_bytes=MIB),
 )

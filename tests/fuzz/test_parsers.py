@@ -27,6 +27,8 @@ FOUND = [
     ("log-record", b"9999-12-31T23:59:59.000000000Z a\tb"),
     ("mcp-message", b'{"method":"x","params":{},"jsonrpc":"2.0","id":"a\x9c\x03-b"}'),
     ("mcp-message", b'{"method":"x","params":{},"jsonrpc":"2.0","id":-012}'),
+    ("git-settings", b"sendemail." + b"." * 300_000 + b"\nx"),
+    ("web-nonces", b'{"version":1,"nonces":{"a":"x"}}'),
     ("view-of-files", b'{"name": "demo\\r; rm -rf ~\\u001b[2J", "state": "failed", "iteration": 1}'),
 ]
 
