@@ -90,10 +90,8 @@ async def _on_invalid_request(_: Request, error: Exception) -> Response:
     faults = [_fault(item) for item in error.errors()]
     count = "one fault" if len(faults) == 1 else f"{len(faults)} faults"
     why = "\n".join(f"{fault['where']}: {fault['what']}" for fault in faults)
-    return problem(
-        UsageError(f"the request has {count}", why=why, mend="GET /openapi.json lists what each route takes"),
-        faults=faults,
-    )
+    mend = "GET /openapi.json lists what each route takes"
+    return problem(UsageError(f"the request has {count}", why=why, mend=mend), faults=faults)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:

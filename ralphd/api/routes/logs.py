@@ -130,13 +130,11 @@ def _asked(query: LogsQuery) -> LogQuery:
 
 
 def _moment(key: str, text: str | None) -> Moment | None:
-    if text is None:
-        return None
     try:
-        return parse_rfc3339(text)
+        return None if text is None else parse_rfc3339(text)
     except ValueError:
         mend = f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z"
-        raise UsageError(f"{key} is not a moment: {text[:80]!r}", mend=mend) from None
+        raise UsageError(f"{key} is not a moment: {str(text)[:80]!r}", mend=mend) from None
 
 
 async def _in_batches(items: Iterator[Item]) -> Batches:
