@@ -25,6 +25,8 @@ REPORTER = "reporter"
 MOST_GROWTH_BYTES = 96 << 20
 MOST_DESCRIPTORS = 24
 MOST_LINE = 4000
+PATIENCE_S = 180.0
+"""All of this runs with the lowest priority, perhaps on a busy machine."""
 SLOWEST_STATUS_S = 1.0
 CONFIGURATION = """
 [limits]
@@ -167,7 +169,7 @@ class Stage:
             },
         }
         self.daemon.ask("POST", "/v1/ralphs", body)
-        wait_for(port_file.exists, what="the port of the run that reports")
+        wait_for(port_file.exists, timeout_s=PATIENCE_S, what="the port of the run that reports")
         self.run_ids.append(self.daemon.view(REPORTER)["run_id"])
 
     def keep_reporting(self) -> None:
@@ -184,7 +186,7 @@ class Stage:
             self.daemon.api("POST", f"/v1/ralphs/{view['name']}/stop", {"now": True})
         wait_for(
             lambda: not any(view["ralph_pid"] for view in self.daemon.status()["ralphs"]),
-            timeout_s=30.0,
+            timeout_s=PATIENCE_S,
             what="an end of all runs",
         )
 
@@ -228,7 +230,8 @@ def staged(root: Path) -> Iterator[Stage]:
     with receiving() as receiver, daemon_in(root / "one") as daemon:
         daemon.configure(CONFIGURATION)
         stage = Stage.new(daemon, receiver.url)
-        daemon.start(as_child=True)
+        daemon.start(as_child=True, wait=False)
+        wait_for(daemon._is_up, timeout_s=PATIENCE_S, what="an answer of the daemon")
         stage.populate()
         yield stage
         stage.stop_all()
@@ -239,7 +242,7 @@ def run(scratch: Path, seconds: int, seed: int) -> int:
     print(f"contracts: {seconds} s, SEED={seed}", flush=True)
     with staged(scratch) as stage:
         daemon = stage.daemon
-        daemon.ask("GET", "/openapi.json")  # made at the first request
+        wait_for(lambda: _has_document(daemon), timeout_s=PATIENCE_S, what="the document")
         before = Measured.of(daemon)
         with relay(daemon.state, stage.harmless, stage.run_ids) as server:
             port = server.server_address[1]
@@ -273,7 +276,7 @@ def after(stage: Stage, before: Measured, traffic: Traffic) -> list[str]:
         daemon.status()
         stage.stop_all()
     try:
-        wait_for(lambda: _is_quiet(daemon), timeout_s=30.0, what="closed streams")
+        wait_for(lambda: _is_quiet(daemon), timeout_s=PATIENCE_S, what="closed streams")
         now = Measured.of(daemon)
     except (AssertionError, OSError) as gone:
         return [f"the daemon does not answer: {gone}: {daemon.words()[-4000:]}"]
@@ -293,6 +296,13 @@ def tracebacks(daemon: Daemon) -> list[str]:
     parts = log.split("Traceback (most recent call last)")
     found = [f"a traceback in the log: …{before[-200:]}{part[:2500]}" for before, part in pairwise(parts)]
     return found[:5] + [f"{len(found)} tracebacks"] * bool(found)
+
+
+def _has_document(daemon: Daemon) -> bool:
+    """Ask for the document, which is made at the first request."""
+    with suppress(OSError):
+        return daemon.api("GET", "/openapi.json").status == 200
+    return False
 
 
 def _is_quiet(daemon: Daemon) -> bool:
