@@ -5,6 +5,8 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 MUTANTS_VENV ?= .venv-mutants
 MUTANTS_STAMP = $(MUTANTS_VENV)/.ready
+FUZZ_VENV ?= .venv-fuzz
+FUZZ_STAMP = $(FUZZ_VENV)/.ready
 AUDIT_VENV ?= .venv-audit
 RELEASE_VENV ?= .venv-release
 QUIET = --quiet --disable-pip-version-check
@@ -19,7 +21,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants audit constraints release nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet clean
 
 dev: $(STAMP)
 
@@ -170,16 +172,31 @@ $(RELEASE_VENV)/.ready: tests/install/constraints.txt
 	@$(RELEASE_VENV)/bin/python -m pip install $(QUIET) --require-hashes -r tests/install/constraints.txt
 	@touch $@
 
+# For FUZZ_S seconds (600) each: requests by the daemon's OpenAPI document, sent to a real daemon, and mutated input for
+# each parser of what others write (tests/fuzz). SEED=N repeats a run, ONLY="NAME..." takes some parsers. Not in `check`.
+fuzz: fuzz-contracts fuzz-parsers
+fuzz-contracts fuzz-parsers: export PYTHONDONTWRITEBYTECODE = 1
+fuzz-contracts fuzz-parsers: fuzz-%: $(FUZZ_STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && nice -n 19 $(FUZZ_VENV)/bin/python -m tests.fuzz $* \
+	  --seconds $(or $(FUZZ_S),600) --scratch "$$scratch" $(if $(SEED),--seed $(SEED)) $(ONLY)
+
+$(FUZZ_STAMP): pyproject.toml tests/fuzz/constraints.txt
+	@test -x $(FUZZ_VENV)/bin/python || $(PYTHON) -m venv $(FUZZ_VENV)
+	@echo "setting up $(FUZZ_VENV) (once)"
+	@$(FUZZ_VENV)/bin/python -m pip install $(QUIET) --require-hashes -r tests/fuzz/constraints.txt
+	@$(FUZZ_VENV)/bin/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
+	@touch $@
+
 # Pins every package, by version and hash, for each environment; after a change of a dependency.
 # UPGRADE=--upgrade also takes the newest versions.
 constraints: $(AUDIT_VENV)/.ready
-	@for each in "constraints.txt" "constraints-all.txt $(addprefix --extra ,$(KNOWN_EXTRAS))" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants" "tests/install/constraints.txt --extra release"; do \
+	@for each in "constraints.txt" "constraints-all.txt $(addprefix --extra ,$(KNOWN_EXTRAS))" "tests/constraints.txt --extra dev" "tests/mutants/constraints.txt --extra dev --extra mutants" "tests/install/constraints.txt --extra release" "tests/fuzz/constraints.txt --extra dev --extra fuzz"; do \
 	  $(AUDIT_VENV)/bin/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-annotate --allow-unsafe \
 	    --no-emit-index-url --no-emit-find-links --no-emit-trusted-host $(UPGRADE) --output-file $$each pyproject.toml || exit; done
 
 # Compares the pinned packages with the database of known vulnerabilities; needs a network, and is not part of `check`.
 audit: $(AUDIT_VENV)/.ready
-	@$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r tests/mutants/constraints.txt || \
+	@$(AUDIT_VENV)/bin/pip-audit --strict --disable-pip --require-hashes -r tests/mutants/constraints.txt -r tests/fuzz/constraints.txt || \
 	  { echo "audit: not passed. Either it lists vulnerable packages above, or it found no network"; exit 1; }
 
 $(AUDIT_VENV)/.ready:
@@ -201,4 +218,4 @@ bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
 clean:
-	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(FUZZ_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

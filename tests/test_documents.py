@@ -37,7 +37,7 @@ SECTION = re.compile(r"^#{2,3} (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NAME = re.compile(r"`([^`]+)`")
 FILE = re.compile(r"[\w.-]*\w\.(json|jsonl|md|log|db|err|sock)")
-FOR_DEVELOPERS = ("dev", "mutants", "release")
+FOR_DEVELOPERS = ("dev", "fuzz", "mutants", "release")
 CONSTRAINTS = ("constraints-all.txt", "constraints.txt")
 
 Json = Mapping[str, Any]

@@ -86,7 +86,8 @@ class LogPrinter:
 
 
 def _local(at: str) -> datetime:
-    return datetime.fromisoformat(at).astimezone()
+    # A run may write any time into its log; the first and the last day are not in every zone.
+    return datetime.fromisoformat(min(max(at, "0001-01-02T00:00Z"), "9999-12-30T00:00Z")).astimezone()
 
 
 def since(text: str, *, now: float | None = None) -> float | None:

@@ -154,7 +154,7 @@ def needed(view: View) -> str:
 
 
 def _steps(view: View) -> list[tuple[str, str]]:
-    name = view.get("name", "")
+    name = clean(view.get("name", ""))
     again, done, follow = f"ralphctl start {name}", f"ralphctl report {name}", f"ralphctl attach {name}"
     why = f"ralphctl explain {name}"
     match view.get("state"):

@@ -29,7 +29,7 @@ _GRACE_S = 0.5
 _CHUNK = 1 << 16
 _EDGE = 4096
 _WORDS = rb'"(?:jsonrpc|method)"\s*:\s*"[^"\\]{0,100}"\s*'
-_ID = rb'"id"\s*:\s*(-?\d{1,18}|"[^"\\]{0,100}")\s*'
+_ID = rb'"id"\s*:\s*(-?(?:0|[1-9]\d{0,17})|"[^"\\\x00-\x1f]{0,100}")\s*'
 _ID_FIRST = re.compile(rb"\s*\{\s*(?:%s,\s*){0,2}%s," % (_WORDS, _ID))
 _ID_LAST = re.compile(rb",\s*%s(?:,\s*%s){0,2}\}\s*\Z" % (_ID, _WORDS))
 

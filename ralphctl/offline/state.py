@@ -80,7 +80,8 @@ def view_of(saved: Mapping[str, Any], directory: str) -> dict[str, Any]:
     view = {key: value for key, value in saved.items() if key in kinds and wire.fits(value, kinds[key])}
     if "pool" in saved:
         view["pool"] = _pool(saved["pool"])
-    view.setdefault("name", os.path.basename(directory) or "/")
+    # It stands in commands that people copy, and a run can write the file.
+    view["name"] = name if wire.is_name(name := view.get("name", "")) else os.path.basename(directory) or "/"
     view.setdefault("state", "running" if view.get("ralph_pid") else "idle")
     view["directory"] = directory
     return view

@@ -161,7 +161,9 @@ class Signatures:
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = directory / "nonces.json", clock
         nonces = (peek(self._path) or {}).get("nonces")
-        self._nonces = {str(key): float(at) for key, at in nonces.items()} if isinstance(nonces, dict) else {}
+        self._nonces = (
+            {key: at for key, at in nonces.items() if type(at) is float} if type(nonces) is dict else {}
+        )
 
     def check(self, device: Device, signature: str, origin: str, body: bytes) -> dict[str, Any]:
         """Return the object in a body that the device signed just now, and never before. Raise Forbidden."""

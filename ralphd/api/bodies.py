@@ -59,7 +59,7 @@ RalphName = Annotated[Name, Path(description="The ralph's name.")]
 Text = Annotated[str, AfterValidator(without_nul)]
 Word = Annotated[Text, Field(min_length=1, max_length=200)]
 Flags = Annotated[dict[Text, Any], AfterValidator(_finite)]
-AbsolutePath = Annotated[Text, AfterValidator(_absolute)]
+AbsolutePath = Annotated[Text, AfterValidator(_absolute), Field(json_schema_extra={"pattern": "^/"})]
 
 
 class Strict(BaseModel):

@@ -9,6 +9,7 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ralphd.api.bodies import known_fields
@@ -89,10 +90,8 @@ async def _on_invalid_request(_: Request, error: Exception) -> Response:
     faults = [_fault(item) for item in error.errors()]
     count = "one fault" if len(faults) == 1 else f"{len(faults)} faults"
     why = "\n".join(f"{fault['where']}: {fault['what']}" for fault in faults)
-    return problem(
-        UsageError(f"the request has {count}", why=why, mend="GET /openapi.json lists what each route takes"),
-        faults=faults,
-    )
+    mend = "GET /openapi.json lists what each route takes"
+    return problem(UsageError(f"the request has {count}", why=why, mend=mend), faults=faults)
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -101,9 +100,10 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem(NotFound(f"no such route: {asked}", mend="GET /openapi.json lists the routes"))
     if error.status_code == 405:
-        allowed = (error.headers or {}).get("allow", "another method")
+        here = [each for each in request.app.routes if each.matches(request.scope)[0] is not Match.NONE]
+        allowed = ", ".join(sorted(method for each in here for method in each.methods))
         wrong = UsageError(f"no such method here: {asked}", mend=f"use {allowed}")
-        return problem(wrong, status=405, headers=error.headers)
+        return problem(wrong, status=405, headers={"allow": allowed})
     return problem(UsageError(str(error.detail)), status=error.status_code, headers=error.headers)
 
 

@@ -32,7 +32,7 @@ def _one_line(text: str) -> str:
 def _moment(text: str) -> str:
     try:
         parse_rfc3339(text)
-    except (ValueError, OverflowError):
+    except ValueError:
         raise ValueError("has to be a moment in RFC 3339 with a zone, as 2026-11-22T03:00:00Z") from None
     return text
 

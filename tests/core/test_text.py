@@ -16,6 +16,7 @@ from ralphd.core.text import (
     strip_controls,
     unescaped,
 )
+from ralphd.core.time import parse_rfc3339
 
 
 @pytest.mark.parametrize(
@@ -120,3 +121,12 @@ def test_a_text_is_matched_in_plain_characters() -> None:
     printed = "‘a’ “b”\u00a0c\t·\u2009d – e：f\u200b g\r\u2028h"
 
     assert normalized(printed) == "'a' \"b\" c , d - e:f g\n\nh"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.999999Z"],
+)
+def test_a_moment_that_cannot_be_written_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="a year that UTC does not have"):
+        parse_rfc3339(text)

@@ -14,7 +14,7 @@ from ralphd.api.bodies import LogsQuery, RalphName
 from ralphd.api.context import TheHost, routes, stream_reply
 from ralphd.api.schemas import LOG
 from ralphd.api.streams import StreamReply
-from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.core.time import Moment, parse_rfc3339
 from ralphd.errors import UsageError
 from ralphd.process.log.records import Cursor, Gap, Item, LogQuery, LogRecord, LogText
 from ralphd.process.log.rendered import Rendering, rendered, shown
@@ -130,15 +130,11 @@ def _asked(query: LogsQuery) -> LogQuery:
 
 
 def _moment(key: str, text: str | None) -> Moment | None:
-    if text is None:
-        return None
     try:
-        moment = parse_rfc3339(text)
-        rfc3339(moment)  # the log compares moments as text, so it has to have one
-    except (ValueError, OverflowError):
+        return None if text is None else parse_rfc3339(text)
+    except ValueError:
         mend = f"write it as RFC 3339, e.g. {key}=2026-11-21T20:00:00Z"
-        raise UsageError(f"{key} is not a moment: {text[:80]!r}", mend=mend) from None
-    return moment
+        raise UsageError(f"{key} is not a moment: {str(text)[:80]!r}", mend=mend) from None
 
 
 async def _in_batches(items: Iterator[Item]) -> Batches:

@@ -24,7 +24,7 @@ _COMMANDS: Final = re.compile(
     r"|merge\..*\.driver|(diff|merge|gui)tool\..*\.(cmd|path)|(browser|man)\..*\.(cmd|path)"
     r"|gpg\.((.*\.)?program|ssh\.defaultkeycommand)|include(if\..*)?\.path|pager\..*"
     r"|remote\..*\.(uploadpack|receivepack|vcs)|trailer\..*\.(command|cmd)|lfs\.customtransfer\..*\.path"
-    r"|lfs\.extension\..*\.(clean|smudge)|sendemail\.(.*\.)?(smtpserver|.*cmd)",
+    r"|lfs\.extension\..*\.(clean|smudge)|sendemail\.((.*\.)?smtpserver|.*cmd)",
     re.DOTALL,
 )
 _SHELL_AFTER: Final = re.compile(r"alias\..*|submodule\..*\.update", re.DOTALL)

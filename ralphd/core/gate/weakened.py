@@ -54,20 +54,21 @@ _Numbers: TypeAlias = dict[str, int]
 _FAILED: Final = ("failed", "error", "errors", "FAILED")
 _SKIPPED: Final = ("skipped", "xfailed", "todo", "ignored", "disabled")
 _DELETED: Final = ("deselected", "filtered out")
-_WORD: Final = re.compile(r"(\d+) (filtered out|[a-z]+)")
+# Tests may print anything: each form takes linear time, and a count is short, as Python reads 4300 digits.
+_WORD: Final = re.compile(r"(\d{1,9}) (filtered out|[a-z]+)")
 
 _PYTEST: Final = re.compile(
-    r"=*\s*((?:\d+ [a-z ]+, )*\d+ [a-z ]+|no tests ran) in [\d.]+s(?: \([\d:]+\))?\s*=*"
+    r"=*\s*((?:\d{1,9} [a-z ]+, )*\d{1,9} [a-z ]+|no tests ran) in [\d.]+s(?: \([\d:]+\))?\s*=*"
 )
-_JEST: Final = re.compile(r"Tests:\s+((?:\d+ [a-z]+, )*)\d+ total")
-_VITEST: Final = re.compile(r"\s+Tests  ((?:\d+ [a-z]+(?: \| )?)+)\s*\(\d+\)|\s+Tests  (no tests)")
-_CARGO: Final = re.compile(r"test result: (?:ok|FAILED)\. (\d+ passed; .*\d+ filtered out).*")
-_RAN: Final = re.compile(r"Ran (\d+) tests? in [\d.]+s")
+_JEST: Final = re.compile(r"Tests:\s+((?:\d{1,9} [a-z]+, )*)\d{1,9} total")
+_VITEST: Final = re.compile(r"\s+Tests  ((?:\d{1,9} [a-z]+(?: \| )?)+)\s*\(\d{1,9}\)|\s+Tests  (no tests)")
+_CARGO: Final = re.compile(r"test result: (?:ok|FAILED)\. (\d{1,9} passed; .*\d{1,9} filtered out).*")
+_RAN: Final = re.compile(r"Ran (\d{1,9}) tests? in [\d.]+s")
 _UNITTEST_END: Final = re.compile(r"(?:OK|FAILED|NO TESTS RAN)(?: \((.*)\))?")
-_NODE: Final = re.compile(r"(?:#|\u2139) (tests|pass|fail|cancelled|skipped|todo) (\d+)")
+_NODE: Final = re.compile(r"(?:#|\u2139) (tests|pass|fail|cancelled|skipped|todo) (\d{1,9})")
 _GO_PACKAGE: Final = re.compile(r"(ok  |FAIL)\t\S+(?:\t| \[).*")
 _GO_TEST: Final = re.compile(r"\s*--- (PASS|FAIL|SKIP): .* \([\d.]+s\)")
-_GO_JSON: Final = re.compile(r'\{.*"Action":"(pass|fail|skip)".*"Test":".*\}')
+_GO_JSON: Final = re.compile(r'\{(?:"Time"[^,]*,)?"Action":"(pass|fail|skip)"[^{}]{0,999}?,"Test".*\}')
 
 
 def counts_of(lines: list[str], *, is_cut: bool = False) -> TestCounts | None:
@@ -103,7 +104,7 @@ def _unittest(lines: list[str]) -> Iterator[TestCounts]:
             continue
         ends = (_UNITTEST_END.fullmatch(each) for each in lines[number + 1 : number + 4])
         words = next((end[1] or "" for end in ends if end), "")
-        numbers = {word: int(count) for word, count in re.findall(r"([a-z ]+)=(\d+)", words)}
+        numbers = {word: int(count) for word, count in re.findall(r"([a-z ]{1,30})=(\d{1,9})", words)}
         named = {word.strip(): count for word, count in numbers.items()}
         failed = named.get("failures", 0) + named.get("errors", 0) + named.get("unexpected successes", 0)
         skipped = named.get("skipped", 0) + named.get("expected failures", 0)

@@ -227,6 +227,13 @@ async def test_an_unknown_route_and_a_wrong_method_are_told(api: Whole) -> None:
     assert (wrong.status_code, wrong.headers["allow"]) == (405, "GET")
 
 
+async def test_a_wrong_method_is_answered_with_all_others(api: Whole) -> None:
+    wrong = await api.client.put("/v1/ralphs/demo")
+
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "DELETE, GET")
+    assert wrong.json()["try"] == "use DELETE, GET"
+
+
 async def test_a_bug_is_told_as_one_logged_once_and_leaves_the_daemon_up(
     api: Whole, caplog: pytest.LogCaptureFixture
 ) -> None:

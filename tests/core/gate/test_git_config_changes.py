@@ -1,5 +1,7 @@
 """Which settings of git run a command, and which of them an iteration changed."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -106,3 +108,11 @@ def test_a_setting_that_leads_git_elsewhere_is_always_restored(key: str) -> None
     assert changed_commands({}, {key: ("/other",)}) == [key]
     assert is_restored(key, seen=True, is_protected=False, is_stuck=False)
     assert not is_restored(key, seen=False, is_protected=True, is_stuck=False)
+
+
+def test_a_setting_with_a_hostile_name_takes_linear_time() -> None:
+    began = time.process_time()
+
+    assert not runs_command("sendemail." + "." * 300_000, "x")
+
+    assert time.process_time() - began < 5  # it took half a minute

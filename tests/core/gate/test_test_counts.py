@@ -4,6 +4,8 @@ The outputs are real ones of pytest 9.2, unittest of Python 3.11, cargo test 1.9
 Node 20. Those of ``go test`` are from its documentation.
 """
 
+import time
+
 import pytest
 
 from ralphd.core.gate.weakened import COUNTED_LINES, TestCounts, counts_of
@@ -129,3 +131,20 @@ def test_go_prints_no_total_so_a_cut_output_is_partial() -> None:
 
     assert counts_of(lines, is_cut=True) == TestCounts(COUNTED_LINES, is_partial=True)
     assert counts_of(["2 passed in 0.1s"], is_cut=True) == TestCounts(2)
+
+
+@pytest.mark.parametrize("line", ["9" * 5000 + " passed in 1.0s", "Ran " + "9" * 5000 + " tests in 1.0s"])
+def test_a_count_of_thousands_of_digits_is_none(line: str) -> None:
+    assert counts_of([line, "OK"]) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['{"Action":"pass",' + '"Action":"pass","Test":"' * 3000, "test result: ok. 1 passed; " + "1" * 60_000],
+)
+def test_a_hostile_line_takes_linear_time(line: str) -> None:
+    began = time.process_time()
+
+    assert counts_of([line]) is None
+
+    assert time.process_time() - began < 5  # it took hours
