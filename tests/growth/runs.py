@@ -1,0 +1,88 @@
+"""By the runs whose directories are there: more than a daemon leaves, as an upgrade or a copy may bring them."""
+
+import json
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ralphd.process.log.log import prune
+from tests.bench.measure import rss_mb, wait_until
+from tests.bench.ours import Daemon
+from tests.growth.curve import FLAT, LINEAR, Series, Table
+from tests.growth.spent import api_ms, ctl_ms, idle_ms, start_ms
+
+SIZES: Final = (10, 100, 1_000, 10_000)
+STARTS: Final = 3
+KEPT: Final = 100
+LINES: Final = 20
+HOW = (
+    f"As many directories of ended runs of one ralph, each with its records and {LINES} lines, all of them in the"
+    f" history. A minute after its start a daemon deletes all but the last {KEPT}; the other figures are from"
+    " before. Retention is what it takes to delete them, less than that for 100: nothing is deleted there."
+)
+
+
+def measured(root: Path, sizes: Sequence[int] = SIZES, *, waits: bool = True) -> Series:
+    """Copy a real run so many times, and start daemons on the copies."""
+    table = Table()
+    for size in sizes:
+        daemon = Daemon(root / f"runs-{size}")
+        try:
+            daemon.start()
+            daemon.register("often", ["/bin/sh", "-c", f"seq {LINES}"])
+            wait_until(lambda: _is_done(daemon), limit_s=30.0, what="its end", pause_s=0.05)
+            daemon.shut()
+            copied(daemon.state / "ralphs/often", size)
+            _measure(table, daemon, size, waits=waits)
+        finally:
+            daemon.close()
+    return Series("runs", "By the runs in a directory", "runs", HOW, table.curves())
+
+
+def _is_done(daemon: Daemon) -> bool:
+    return str(daemon.ask("GET", "/v1/ralphs/often")["state"]) == "done"
+
+
+def copied(home: Path, count: int) -> None:
+    """Make the only run the last one of ``count``, with an entry in the history for each."""
+    (run,) = (home / "runs").iterdir()
+    history = home / "history.jsonl"
+    lines = history.read_text().splitlines()
+    (ended,) = (line for line in lines if json.loads(line)["kind"] == "run")
+    before = []
+    for number in range(1, count):
+        name = f"r{number:06}-{number:08x}"
+        shutil.copytree(run, run.with_name(name))
+        before.append(ended.replace(run.name, name))
+    last = run.with_name(f"r{count:06}-{run.name.partition('-')[2]}")
+    run.rename(last)
+    history.write_text("\n".join([*before, *lines, ""]).replace(run.name, last.name))
+    state = home / "regent-state.json"
+    state.write_text(state.read_text().replace(run.name, last.name))
+
+
+def _measure(table: Table, daemon: Daemon, size: int, *, waits: bool) -> None:
+    for number in range(STARTS):
+        table.add("daemon start", "ms CPU", LINEAR, size, start_ms(daemon))
+        if number < STARTS - 1:
+            daemon.shut()
+    table.add("memory of the daemon", "MB", FLAT, size, rss_mb(daemon.pid))
+    for words in (("status",), ("logs", "often", "-n", "20"), ("explain", "often"), ("report", "often")):
+        table.add(" ".join(words), "ms CPU", FLAT, size, *ctl_ms(daemon, *words, rounds=3))
+    for what, goal in (("runs", FLAT), ("iterations", LINEAR)):  # there are none of the latter to be found
+        spent = api_ms(daemon, f"/v1/ralphs/often/{what}?limit=20", rounds=3, each=10)
+        table.add(f"the last 20 {what}, the daemon alone", "ms CPU", goal, size, *spent)
+    daemon.shut()
+    everything = ctl_ms(daemon, "logs", "often", "-n", "all", rounds=2, alone=True)
+    table.add("logs of all, without a daemon", "ms CPU", LINEAR, size, *everything)
+    if waits:
+        begun = time.thread_time()
+        prune([daemon.state / "ralphs/often/runs"], total_bytes=1 << 40, keep_runs=KEPT, living=())
+        table.add("retention", "ms CPU", LINEAR, size, (time.thread_time() - begun) * 1e3)
+        table.add("daemon start after it", "ms CPU", FLAT, size, start_ms(daemon))
+        table.add("idle after it, a minute", "ms CPU", FLAT, size, idle_ms(daemon, 65.0))
+
+
+__all__ = ["copied", "measured"]
