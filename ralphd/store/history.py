@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -89,6 +89,13 @@ class History:
     def has(self, key: str) -> bool:
         """Return whether one of the last ``RECENT_KEYS`` entries has this key."""
         return key in self._keys
+
+    def recall(self, run_ids: Iterable[str]) -> None:
+        """Remember the runs whose end was entered, however long ago. Blocks, and may read the whole file."""
+        if unknown := {*run_ids} - self._keys.keys():
+            lines = (line for line in _last_lines(self._path) if b'"run"' in line)
+            ended = (str(entry.get("key")) for entry in filter(None, map(_parsed, lines)))
+            self._keys |= dict.fromkeys(unknown.intersection(ended))
 
     def backwards(self) -> Iterator[dict[str, Any]]:
         """Iterate over the entries, newest first; the file is read from its end, as far as needed.

@@ -46,7 +46,9 @@ def main() -> int:
     every = [Series.of_json(json.loads(path.read_text())) for path in map(_kept, SERIES) if path.exists()]
     for path in page.write(every):
         print(f"written: {path.relative_to(ROOT)}")
-    missed = [f"{each.what} ({series.title})" for series in every for each in series.curves if not each.is_met]
+    missed = [
+        f"{each.what} ({series.title})" for series in every for each in series.curves if not each.is_met
+    ]
     print("\n".join(f"missed: {what}" for what in missed))
     return int(bool(missed))
 

@@ -83,7 +83,9 @@ def prepend(history: Path, entries: Iterator[Entry]) -> None:
 
 def add_events(path: Path, count: int) -> None:
     """Add so many events of the last 29 days, before those that are there."""
-    data = json.dumps({"iteration": 12, "failed": False, "task": {"id": "US-012", "title": "Story 12 of the list"}})
+    data = json.dumps(
+        {"iteration": 12, "failed": False, "task": {"id": "US-012", "title": "Story 12 of the list"}}
+    )
     begin, step = time.time() - KEPT_S, KEPT_S / count
 
     def rows() -> Iterator[tuple[Any, ...]]:
@@ -105,7 +107,13 @@ def _measure(table: Table, daemon: Daemon, size: int, idle_s: float) -> None:
         if number < STARTS - 1:
             daemon.shut()
     table.add("memory of the daemon", "MB", FLAT, size, rss_mb(daemon.pid))
-    for words in (("events", "-n", "20"), ("events", "judged"), ("explain", "quiet"), ("report", "judged"), ("status",)):
+    for words in (
+        ("events", "-n", "20"),
+        ("events", "judged"),
+        ("explain", "quiet"),
+        ("report", "judged"),
+        ("status",),
+    ):
         table.add(" ".join(words), "ms CPU", FLAT, size, *ctl_ms(daemon, *words))
     everything = ctl_ms(daemon, "report", "judged", "--since", "2000-01-01", rounds=3)
     table.add("report of all", "ms CPU", LINEAR, size, *everything)

@@ -19,7 +19,9 @@ from tests.growth.spent import api_ms, ctl_mb, ctl_ms
 
 SIZES: Final = (10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000)
 COPIES: Final = 9
-LINE: Final = "what an agent prints of its work, about as long as a sentence is, or two of them, here and there"
+LINE: Final = (
+    "what an agent prints of its work, about as long as a sentence is, or two of them, here and there"
+)
 MARKERS: Final = 1000
 QUIET_S: Final = 2.0
 FOLLOWED_S: Final = 4.0
@@ -93,7 +95,9 @@ def _measure(table: Table, daemon: Daemon, size: int, step: str) -> None:
         table.add(f"{what}, memory of ralphctl", "MB", FLAT, size, ctl_mb(daemon, "logs", "printer", *words))
     target = "/v1/ralphs/printer/logs?tail=20&format=text"
     table.add("the last 20 lines, the daemon alone", "ms CPU", FLAT, size, *api_ms(daemon, target))
-    table.add("logs -f while nothing comes, a second", "ms CPU", FLAT, size, *(_followed(daemon) for _ in range(3)))
+    table.add(
+        "logs -f while nothing comes, a second", "ms CPU", FLAT, size, *(_followed(daemon) for _ in range(3))
+    )
     table.add("memory of the daemon", "MB", FLAT, size, rss_mb(daemon.pid))
     table.add("status, the daemon alone", "ms CPU", FLAT, size, *api_ms(daemon, "/v1/status"))
     (daemon.home / f"go.{step}").touch()

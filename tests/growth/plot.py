@@ -85,7 +85,9 @@ def _number(value: float) -> str:
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = INK, weight: str = "") -> str:
     bold = f' font-weight="{weight}"' if weight else ""
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}"{bold}>{html.escape(text)}</text>'
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{fill}"{bold}>{html.escape(text)}</text>'
+    )
 
 
 def _line(points: Sequence[tuple[float, float]], colour: str, more: str) -> str:

@@ -134,8 +134,8 @@ class Journal:
         return next((entry for entry in newest if entry.get("kind") == "request"), None)
 
     def explained(self) -> dict[str, Any] | None:
-        """Explain the last verdict; None where there is none. Blocks."""
-        if not (last := self.verdicts(1)):
+        """Explain the last verdict, if it is among the newest entries. Blocks."""
+        if not (last := verdicts(islice(self.history.backwards(), _ENTRIES_LOOKED_AT), 1)):
             return None
         return {"at": last[0]["at"], **asdict(explain_verdict(last[0], is_undone=last[0]["undone"]))}
 

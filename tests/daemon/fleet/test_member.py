@@ -231,7 +231,9 @@ async def test_a_takeover_is_refused_with_its_reason(
             HostName("h1"), one.member.fabric, LeaseRules(), fits=lambda key, item: True, take=unused,
             fence_of=unused, report=unused,
         )  # fmt: skip
-        monkeypatch.setattr(one.member.watcher, "missed", lambda *lease: None)  # else it is known after a turn
+        monkeypatch.setattr(
+            one.member.watcher, "missed", lambda *lease: None
+        )  # else it is known after a turn
         await eventually(lambda: one.fleet.view()["hosts"])
         await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, not_before=9e9, **change))
         await eventually(lambda: one.member.picture.items)
