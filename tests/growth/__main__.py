@@ -4,8 +4,8 @@
     python -m tests.growth history runs    some of them; the others stay as they were measured last
     python -m tests.growth --page          nothing new: the page again
 
-What was measured is kept in ``.growth/``, one file for each series. Everything runs in one temporary directory,
-which is removed, with all processes, at the end.
+What was measured is kept in ``.growth/``, one file for each series. Everything runs in a temporary directory,
+which is removed at the end, with all processes.
 """
 
 import argparse

@@ -132,5 +132,6 @@ def git(place: Path, *words: str, given: bytes = b"") -> None:
     """Run git there, with nobody's configuration."""
     environment = os.environ | {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     subprocess.run(
-        ["git", *words], cwd=place, input=given, env=environment, stdout=subprocess.DEVNULL, check=True, timeout=GIT_S
+        ["git", *words], cwd=place, input=given, env=environment, stdout=subprocess.DEVNULL, check=True,
+        timeout=GIT_S,
     )  # fmt: skip

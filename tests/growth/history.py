@@ -9,10 +9,11 @@ from typing import Any, Final
 
 from ralphd.core.time import parse_rfc3339, rfc3339
 from ralphd.store.database import ADD_EVENT, Database
-from tests.bench.measure import rss_mb, wait_until
+from tests.bench.measure import rss_mb
 from tests.bench.ours import Daemon
 from tests.growth.curve import FLAT, LINEAR, Series, Table
-from tests.growth.spent import api_ms, ctl_ms, idle_ms, start_ms
+from tests.growth.files import git
+from tests.growth.spent import api_ms, await_state, ctl_ms, idle_ms, start_ms
 from tests.written_nights import Entry, night
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
@@ -21,12 +22,12 @@ IDLE_S: Final = 65.0
 PACE_S: Final = 216.0
 KEPT_S: Final = 29 * 24 * 3600.0
 ENTRIES_EACH: Final = 3.1
-GATED: Final = {"regent.rollback": True, "regent.test_command": "true"}
+GATED: Final = {"regent.rollback_on_test_failure": True, "regent.test_command": "true"}
 HOW = (
     "As many events in `events.db`, over the last 29 days, and as many entries in the histories of two ralphs:"
     " one with a verdict for each iteration, whose pace is the same at each size, so that its last night is;"
-    " and one without any verdict. Each daemon is started on these files. `explain` is that of the latter,"
-    " which looks for a last verdict. Idle is one minute in which the daemon deletes what is too old."
+    " and one without any verdict. Each daemon is started on these files. `explain` is that of the"
+    " latter, which looks for a last verdict. Idle is one minute in which the daemon deletes what is too old."
 )
 
 
@@ -39,17 +40,14 @@ def measured(root: Path, sizes: Sequence[int] = SIZES, idle_s: float = IDLE_S) -
             daemon.start()
             for name in ("judged", "quiet"):
                 daemon.register(name, ["true"], GATED)
-                wait_until(lambda: _is_done(daemon, name), limit_s=30.0, what=f"{name} done", pause_s=0.05)
+                await_state(daemon, name, "done")
+                git(daemon.home / "work" / name, "init", "-q")
             daemon.shut()
             _filled(daemon, size)
             _measure(table, daemon, size, idle_s)
         finally:
             daemon.close()
     return Series("history", "By events and entries of the history", "events", HOW, table.curves())
-
-
-def _is_done(daemon: Daemon, name: str) -> bool:
-    return str(daemon.ask("GET", f"/v1/ralphs/{name}")["state"]) == "done"
 
 
 def _filled(daemon: Daemon, size: int) -> None:
@@ -106,6 +104,7 @@ def _measure(table: Table, daemon: Daemon, size: int, idle_s: float) -> None:
         table.add("daemon start", "ms CPU", LINEAR, size, start_ms(daemon))
         if number < STARTS - 1:
             daemon.shut()
+    assert daemon.ask("GET", "/v1/ralphs/judged/explain")["verdict"] is not None, "the guard is off"
     table.add("memory of the daemon", "MB", FLAT, size, rss_mb(daemon.pid))
     for words in (
         ("events", "-n", "20"),

@@ -15,7 +15,7 @@ from ralphd.core.time import rfc3339
 from tests.bench.measure import cpu_s, rss_mb, wait_until
 from tests.bench.ours import RALPHCTL, Daemon
 from tests.growth.curve import FLAT, Series, Table
-from tests.growth.spent import api_ms, ctl_mb, ctl_ms
+from tests.growth.spent import api_ms, await_state, ctl_mb, ctl_ms
 
 SIZES: Final = (10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000)
 COPIES: Final = 9
@@ -39,8 +39,8 @@ exec sleep 3600
 HOW = (
     "One run prints lines of 100 bytes until its log has that size, is silent for two seconds, and prints"
     f" {MARKERS:,} more. `run_bytes` is 40 GiB. The lines since a moment are those {MARKERS:,}. Following is"
-    f" {FOLLOWED_S:g} s of `ralphctl logs -f` in which nothing comes. At the largest size the run of 10 GB lies there"
-    f" {COPIES + 1} times, as hard links, before a new run that prints the same last lines."
+    f" {FOLLOWED_S:g} s of `ralphctl logs -f` in which nothing comes. At the largest size the run of 10 GB is"
+    f" there {COPIES + 1} times, as hard links, before a new run that prints the same last lines."
 )
 
 
@@ -58,7 +58,7 @@ def measured(root: Path, sizes: Sequence[int] = SIZES) -> Series:
                 daemon.register("printer", ["/bin/sh", str(script), *steps], {}, environment)
             _measure(table, daemon, size, steps[number])
         daemon.ask("POST", "/v1/ralphs/printer/stop", {"now": True})
-        wait_until(lambda: _is_stopped(daemon), limit_s=60.0, what="the printer's end", pause_s=0.1)
+        await_state(daemon, "printer", "stopped")
         daemon.shut()
         total = _copied(daemon.run_directory("printer"))
         (daemon.home / f"printed.{steps[0]}").unlink()
@@ -69,10 +69,6 @@ def measured(root: Path, sizes: Sequence[int] = SIZES) -> Series:
     finally:
         daemon.close()
     return Series("logs", "By the bytes of the logs", "bytes", HOW, table.curves())
-
-
-def _is_stopped(daemon: Daemon) -> bool:
-    return str(daemon.ask("GET", "/v1/ralphs/printer")["state"]) == "stopped"
 
 
 def _copied(run: Path) -> int:

@@ -21,8 +21,8 @@ HEAD = (
 HOW_TO_READ = (
     "An *exponent* is the slope of the figure over the size, both as logarithms: 0 is a figure that does not"
     " grow, 1 is one that grows as the size does, 2 is one that grows with its square. The first exponent is"
-    " the fit over all sizes by least squares, with its standard error. The second is the slope between the two"
-    " largest sizes: there, a fixed cost such as the start of an interpreter hides the least.",
+    " the fit over all sizes by least squares, with its standard error. The second is the slope between the"
+    " two largest sizes: there, a fixed cost such as the start of an interpreter hides the least.",
     f"A goal is met if the exponent at the end is not above 0 or 1 by more than {MARGIN:g}, and the noise.",
     "Each figure is the least of some repetitions, because other work on the machine only adds to it. The"
     " *noise* is how far the middle repetition is above the least one, at the size where that is most.",

@@ -1,4 +1,4 @@
-"""By the runs whose directories are there: more than a daemon leaves, as an upgrade or a copy may bring them."""
+"""By the runs whose directories are there: more than a daemon keeps, as a copy may bring them."""
 
 import json
 import shutil
@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from ralphd.process.log.log import prune
-from tests.bench.measure import rss_mb, wait_until
+from tests.bench.measure import rss_mb
 from tests.bench.ours import Daemon
 from tests.growth.curve import FLAT, LINEAR, Series, Table
-from tests.growth.spent import api_ms, ctl_ms, idle_ms, start_ms
+from tests.growth.spent import api_ms, await_state, ctl_ms, idle_ms, start_ms
 
 SIZES: Final = (10, 100, 1_000, 10_000)
 STARTS: Final = 3
 KEPT: Final = 100
 LINES: Final = 20
 HOW = (
-    f"As many directories of ended runs of one ralph, each with its records and {LINES} lines, all of them in the"
-    f" history. A minute after its start a daemon deletes all but the last {KEPT}; the other figures are from"
+    f"As many directories of ended runs of one ralph, each with its records and {LINES} lines, all of them in"
+    f" the history. A minute after its start a daemon deletes all but the last {KEPT}; the other figures are from"
     " before. Retention is what it takes to delete them, less than that for 100: nothing is deleted there."
 )
 
@@ -32,17 +32,13 @@ def measured(root: Path, sizes: Sequence[int] = SIZES, *, waits: bool = True) ->
         try:
             daemon.start()
             daemon.register("often", ["/bin/sh", "-c", f"seq {LINES}"])
-            wait_until(lambda: _is_done(daemon), limit_s=30.0, what="its end", pause_s=0.05)
+            await_state(daemon, "often", "done")
             daemon.shut()
             copied(daemon.state / "ralphs/often", size)
             _measure(table, daemon, size, waits=waits)
         finally:
             daemon.close()
     return Series("runs", "By the runs in a directory", "runs", HOW, table.curves())
-
-
-def _is_done(daemon: Daemon) -> bool:
-    return str(daemon.ask("GET", "/v1/ralphs/often")["state"]) == "done"
 
 
 def copied(home: Path, count: int) -> None:

@@ -5,11 +5,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from tests.bench.measure import cpu_s
+from tests.bench.measure import cpu_s, wait_until
 from tests.bench.ours import RALPHCTL, Daemon
 from tests.bench.unix_http import ask
 
 ROUNDS: Final = 5
+UP_S: Final = 60.0
 
 
 def ctl_ms(daemon: Daemon, *words: str, rounds: int = ROUNDS, alone: bool = False) -> list[float]:
@@ -54,7 +55,7 @@ def daemon_ms(daemon: Daemon, act: Callable[[], object]) -> float:
 
 
 def idle_ms(daemon: Daemon, window_s: float, also: Sequence[int] = ()) -> float:
-    """Return the CPU milliseconds per minute of the daemon, and of other processes, while nothing is asked."""
+    """Return the CPU milliseconds per minute of the daemon, and of others, while nothing is asked."""
     pids = (daemon.pid, *also)
     begun, before = time.monotonic(), sum(map(cpu_s, pids))
     time.sleep(window_s)
@@ -67,3 +68,12 @@ def start_ms(daemon: Daemon, is_ready: Callable[[], bool] = lambda: True) -> flo
     while not is_ready():
         time.sleep(0.05)
     return cpu_s(daemon.pid) * 1e3
+
+
+def await_state(daemon: Daemon, name: str, state: str) -> None:
+    """Wait until a ralph is in that state."""
+
+    def is_there() -> bool:
+        return str(daemon.ask("GET", f"/v1/ralphs/{name}")["state"]) == state
+
+    wait_until(is_there, limit_s=UP_S, what=f"{name} {state}", pause_s=0.05)
