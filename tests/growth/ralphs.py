@@ -9,7 +9,7 @@ from tests.bench.fleet import SILENT, UNHURRIED, WATCHED_AFTER_S
 from tests.bench.measure import cpu_s, rss_mb, wait_until
 from tests.bench.ours import Daemon
 from tests.growth.curve import FLAT, LINEAR, Series, Table
-from tests.growth.spent import api_ms, ctl_ms, idle_ms
+from tests.growth.spent import START_S, api_ms, ctl_ms, idle_ms
 
 SIZES: Final = (1, 10, 100, 500)
 WINDOW_S, WINDOWS = 30.0, 3
@@ -55,7 +55,7 @@ def _measure(table: Table, daemon: Daemon, size: int, windows: int) -> None:
         daemon.ask("DELETE", f"/v1/ralphs/more{number}")
     for _ in range(KILLS):
         daemon.kill()
-        daemon.start()
+        daemon.start(limit_s=START_S)
         wait_until(lambda: _is_adopted(daemon, size), limit_s=UP_S, what="the adoption", pause_s=0.2)
         table.add("adoption of all", "ms CPU", LINEAR, size, cpu_s(daemon.pid) * 1e3)
 

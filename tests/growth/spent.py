@@ -11,6 +11,7 @@ from tests.bench.unix_http import ask
 
 ROUNDS: Final = 5
 UP_S: Final = 60.0
+START_S: Final = 300.0
 
 
 def ctl_ms(daemon: Daemon, *words: str, rounds: int = ROUNDS, alone: bool = False) -> list[float]:
@@ -64,7 +65,7 @@ def idle_ms(daemon: Daemon, window_s: float, also: Sequence[int] = ()) -> float:
 
 def start_ms(daemon: Daemon, is_ready: Callable[[], bool] = lambda: True) -> float:
     """Start a daemon and wait until ``is_ready``; return its CPU milliseconds until then."""
-    daemon.start()
+    daemon.start(limit_s=START_S)
     while not is_ready():
         time.sleep(0.05)
     return cpu_s(daemon.pid) * 1e3
