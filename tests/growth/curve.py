@@ -66,7 +66,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """All curves over one kind of size. ``how`` says what was done, ``at`` the day, ``load`` the machine's."""
+    """All curves over one kind of size. ``how`` says what was done; ``load`` is the machine's."""
 
     name: str
     title: str

@@ -19,15 +19,14 @@ from tests.written_nights import Entry, night
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
 STARTS: Final = 3
 IDLE_S: Final = 65.0
-PACE_S: Final = 216.0
 KEPT_S: Final = 29 * 24 * 3600.0
 ENTRIES_EACH: Final = 3.1
 GATED: Final = {"regent.rollback_on_test_failure": True, "regent.test_command": "true"}
 HOW = (
-    "As many events in `events.db`, over the last 29 days, and as many entries in the histories of two ralphs:"
-    " one with a verdict for each iteration, whose pace is the same at each size, so that its last night is;"
-    " and one without any verdict. Each daemon is started on these files. `explain` is that of the"
-    " latter, which looks for a last verdict. Idle is one minute in which the daemon deletes what is too old."
+    "As many events in `events.db`, over the last 29 days, and as many entries in the histories of two"
+    " ralphs: one has a verdict for each iteration, and the same last night at each size; the other has no"
+    " verdict at all, and is the one that is explained. Daemons are started on these files. Idle is a minute"
+    " in which the daemon deletes what is too old."
 )
 
 

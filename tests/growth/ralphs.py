@@ -16,10 +16,10 @@ WINDOW_S, WINDOWS = 30.0, 3
 KILLS: Final = 3
 UP_S: Final = 300.0
 HOW = (
-    "Silent children (`sleep`) that are watched: after 30 s without a line, each is looked at every 30 s. Idle"
-    " CPU is that of the daemon and of all shims. One more start is what the daemon takes to register and start"
-    " another ralph; adoption is all that a daemon takes from its start after a kill -9 until it shows each"
-    " of the living runs."
+    "Silent children (`sleep`) that are watched: after 30 s without a line, each is probed every 30 s. Idle"
+    " CPU is that of the daemon and of all shims. One more start is what the daemon takes to register and"
+    " start another ralph. Adoption is all that a daemon takes, from its start after a kill -9 until it shows"
+    " each of the living runs."
 )
 
 

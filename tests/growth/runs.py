@@ -19,8 +19,8 @@ KEPT: Final = 100
 LINES: Final = 20
 HOW = (
     f"As many directories of ended runs of one ralph, each with its records and {LINES} lines, all of them in"
-    f" the history. A minute after its start a daemon deletes all but the last {KEPT}; the other figures are from"
-    " before. Retention is what it takes to delete them, less than that for 100: nothing is deleted there."
+    f" the history. A minute after its start a daemon deletes all but the last {KEPT}; the other figures are"
+    " from before. Retention is what the deletion takes; up to 100 runs, nothing is deleted."
 )
 
 
