@@ -10,6 +10,7 @@ import pytest
 from ralphd.core.loop.model import Iteration, Loop, LoopWoke, PauseReason, Resting
 from ralphd.core.plan import Task, TaskStatus
 from ralphd.loop import runner
+from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.runner import LoopRunner
 
 START = 1_700_000_000.0
@@ -71,7 +72,7 @@ def waited_s(monkeypatch: pytest.MonkeyPatch, rest: Resting, *, set_back_s: floa
             return None
 
     monkeypatch.setattr(runner, "time", clocks)
-    monkeypatch.setattr(runner.asyncio, "timeout", Slept)
+    monkeypatch.setattr(asyncio, "timeout", Slept)
     assert asyncio.run(resting_runner(rest)._next()) == LoopWoke(rest.until)
     return sum(clocks.slept)
 
@@ -87,10 +88,10 @@ def test_night_4788_a_clock_that_is_set_back_makes_no_wait_longer(
 ) -> None:
     waited = waited_s(monkeypatch, a_rest(for_an_agent=False), set_back_s=set_back_s)
 
-    assert WAIT_S - runner.LEAD_S <= waited <= WAIT_S
+    assert WAIT_S - LEAD_S <= waited <= WAIT_S
 
 
 def test_the_moment_that_a_service_named_is_waited_for_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     waited = waited_s(monkeypatch, a_rest(for_an_agent=True), set_back_s=32.0)
 
-    assert WAIT_S + 32.0 - runner.LEAD_S <= waited <= WAIT_S + 32.0
+    assert WAIT_S + 32.0 - LEAD_S <= waited <= WAIT_S + 32.0
