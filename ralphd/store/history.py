@@ -127,8 +127,7 @@ def repair(path: Path) -> Path | None:
         with open_plain(path) as file:
             if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
                 raise OSError("another user's")
-            lines = (line for line in file if line.strip())
-            if all(_parsed(line, from_json) or _parsed(line) is not None for line in lines):
+            if all(_parsed(line, from_json) or _parsed(line) is not None for line in file if line.strip()):
                 return None
             file.seek(0)
             entries = b"".join(line.rstrip(b"\n") + b"\n" for line in file if _parsed(line))
