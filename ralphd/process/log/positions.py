@@ -48,15 +48,14 @@ def find_start(runs: Runs, query: LogQuery) -> Search:
         following = runs.first_after(cursor.run_id)
         gap = f"run {cursor.run_id} is no longer kept"
         yield Start(Cursor.start_of(following) if following else oldest.cursor, gap)
-    elif query.tail is not None:
+        return
+    if query.tail is not None:
         sieve = Sieve(query)
         whole_lines = query.whole_events and sieve.is_open
         yield from _before_end(runs, query.tail, sieve, whole_lines=whole_lines)
-        yield oldest
-    elif query.since is not None:
+    if query.since is not None:  # or fewer records than wanted are as late as that
         yield from _at_time(runs, query.since)
-    else:
-        yield oldest
+    yield oldest
 
 
 def _at_time(runs: Runs, since: Moment) -> Search:

@@ -254,6 +254,18 @@ def test_the_lines_since_a_moment_cost_the_same_in_a_log_of_any_size(tmp_path: P
     assert large <= small + 6 * 4096  # five times as many halves, and one block
 
 
+def test_the_tail_of_the_lines_since_a_moment_costs_no_more(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, b"".join(line(b"x" * 60, at=number) for number in range(32_000)))
+    query = LogQuery(since=parse_rfc3339(stamp(32_000 - 20)), tail=1000)
+
+    with mock.patch.object(os, "pread", wraps=os.pread) as pread:
+        found = read(tmp_path, query, block_bytes=4096)
+
+    assert len(found) == 20
+    assert sum(call.args[1] for call in pread.call_args_list) <= 40 * 4096  # of 800
+
+
 def test_a_clock_that_was_set_back_hides_no_line_of_the_time_after(tmp_path: Path) -> None:
     run = run_directory(tmp_path, 1)
     write(run, 1, b"".join(line(b"%d" % at, at=at) for at in (*range(200), *range(100, 300))))
