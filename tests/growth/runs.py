@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ralphd.core.time import rfc3339
 from ralphd.process.log.log import prune
 from tests.bench.measure import rss_mb
 from tests.bench.ours import Daemon
@@ -17,10 +18,12 @@ SIZES: Final = (10, 100, 1_000, 10_000)
 STARTS: Final = 3
 KEPT: Final = 100
 LINES: Final = 20
+AGE_S: Final = 30 * 24 * 3600.0
 HOW = (
-    f"As many directories of ended runs of one ralph, each with its records and {LINES} lines, all of them in"
-    f" the history. A minute after its start a daemon deletes all but the last {KEPT}; the other figures are"
-    " from before. Retention is what the deletion takes; up to 100 runs, nothing is deleted."
+    f"As many directories of ended runs of one ralph, each with its records and {LINES} lines. All are in"
+    " the history, all but the last as of a month ago. A minute after its start a daemon deletes all but"
+    f" the last {KEPT}; the figures from before show what it costs until then. Retention is what the deletion"
+    " takes; up to 100 runs, nothing is deleted."
 )
 
 
@@ -46,12 +49,13 @@ def copied(home: Path, count: int) -> None:
     (run,) = (home / "runs").iterdir()
     history = home / "history.jsonl"
     lines = history.read_text().splitlines()
-    (ended,) = (line for line in lines if json.loads(line)["kind"] == "run")
+    (ended,) = (entry for entry in map(json.loads, lines) if entry["kind"] == "run")
+    ended["at"] = rfc3339(time.time() - AGE_S)
     before = []
     for number in range(1, count):
         name = f"r{number:06}-{number:08x}"
         shutil.copytree(run, run.with_name(name))
-        before.append(ended.replace(run.name, name))
+        before.append(json.dumps(ended | {"key": name, "run_id": name}, separators=(",", ":")))
     last = run.with_name(f"r{count:06}-{run.name.partition('-')[2]}")
     run.rename(last)
     history.write_text("\n".join([*before, *lines, ""]).replace(run.name, last.name))
