@@ -21,7 +21,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench growth classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet clean
 
 dev: $(STAMP)
 
@@ -217,5 +217,9 @@ torture-agent torture-landing torture-fleet: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)
 
+# Measures how cost grows with size, and writes docs/growth.md; about an hour and 35 GB of disk. ONLY="SERIES..." for some.
+growth: $(STAMP)
+	@$(BIN)/python -m tests.growth $(ONLY)
+
 clean:
-	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(FUZZ_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench .growth $(MUTANTS_VENV) $(FUZZ_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

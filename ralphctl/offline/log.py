@@ -22,6 +22,7 @@ from ralphd.store.history import History, load_evidence
 
 _EVENT_FILES = ("events.db", "events.db-wal")
 _MOST_COPIES = 5
+_MOST_RUNS = 100  # as many as a daemon keeps
 
 
 def records(directory: str, name: str | None, words: Mapping[str, str]) -> Iterator[dict[str, Any]] | None:
@@ -166,7 +167,7 @@ def explanations(home: Path) -> list[dict[str, Any]]:
     ``which`` names a run (``3``) or an attempt of the built-in loop (``3:2-1``: run, iteration, attempt).
     """
     kept = []
-    for run in sorted((home / "runs").glob("r*-*"), reverse=True):
+    for run in sorted((home / "runs").glob("r*-*"), reverse=True)[:_MOST_RUNS]:
         number = run.name[1:].partition("-")[0].lstrip("0")
         attempts = sorted((run / "attempts").glob("*"), reverse=True)
         for path, which in ((run, number), *((each, f"{number}:{_attempt(each.name)}") for each in attempts)):

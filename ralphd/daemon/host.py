@@ -193,16 +193,12 @@ class Host:
         """Return the daemon as the API shows it."""
         problems = self._services.problems()
         return {
-            "pid": os.getpid(),
-            "version": __version__,
-            "started_at": rfc3339(self._started_at),
+            "pid": os.getpid(), "version": __version__, "started_at": rfc3339(self._started_at),
             "state_directory": str(self._services.state_directory),
             "socket": str(self._services.socket_path),
-            "status": "degraded" if problems else "ok",
-            "problems": problems,
-            "tree_means": tree.tree_means(),
-            "ralphs": len(self._roster),
-        }
+            "status": "degraded" if problems else "ok", "problems": problems,
+            "tree_means": tree.tree_means(), "ralphs": len(self._roster),
+        }  # fmt: skip
 
     async def status_bytes(self, *, resources: bool = False) -> bytes:
         """Return the reply of ``GET /v1/status``."""

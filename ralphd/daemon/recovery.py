@@ -231,7 +231,13 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
     """
     account = regent.account
     await regent.resume_gate()
-    for directory in run_directories(account.files.runs):
+    directories, lives = (
+        run_directories(account.files.runs),
+        getattr(account.supervision.state, "run_id", None),
+    )
+    ended = (each.run_id for each in directories if each.run_id != lives)
+    await asyncio.to_thread(account.history.recall, ended)
+    for directory in directories:
         # ``believed``: the state says that this run lives. It wins over an entry in the history, which may
         # have been written just before the daemon died: the Regent has yet to answer that end.
         believed = getattr(account.supervision.state, "run_id", None) == directory.run_id

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 from ralphd.core.failures.kinds import FailureKind
@@ -135,6 +136,7 @@ class LoopRunner:
         self._loop = Loop()
         self._events: asyncio.Queue[model.LoopEvent] = asyncio.Queue(2 * MOST_REQUESTS)
         self._work: asyncio.Task[None] | None = None
+        self._rest, self._rest_ends_s = self._loop.stage, 0.0
         self._stop_asked = False
         self._bug: Exception | None = None
 
@@ -259,7 +261,10 @@ class LoopRunner:
         while isinstance(rest := self._loop.stage, model.Resting) and self._events.empty():
             if (now := time.time()) < rest.since - SET_BACK_S:
                 return model.LoopWoke(now)
-            left_s = rest.until - now
+            if rest is not self._rest:
+                self._rest, self._rest_ends_s = rest, time.monotonic() + rest.lasts_s
+            # A clock that is set back makes no wait longer, except for a moment that a service named.
+            left_s = min(rest.until - now, inf if rest.for_an_agent else self._rest_ends_s - time.monotonic())
             lead_s = LEAD_S if rest.lasts_s > LONG_REST_S else 0.0
             if left_s <= lead_s:
                 self._attempts.agents.not_before = rest.until

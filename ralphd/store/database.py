@@ -118,6 +118,7 @@ def _opened(path: Path) -> sqlite3.Connection:
             tables = Path(__file__).with_name("events.sql").read_text()
             stamp = f"PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN IMMEDIATE; {tables} {stamp} COMMIT;")
+        connection.execute(BY_TIME)
     except BaseException:
         connection.close()
         raise
@@ -144,8 +145,9 @@ DELIVERY = f"{_DELIVERIES} WHERE o.id = ?"
 WITH_KEY = "SELECT 1 FROM events WHERE key = ?"
 SINCE = f"SELECT {EVENT_COLUMNS} FROM events e WHERE id > ? ORDER BY id LIMIT ?"  # noqa: S608
 LAST = f"SELECT {EVENT_COLUMNS} FROM events e ORDER BY id DESC LIMIT ?"  # noqa: S608
+BY_TIME = "CREATE INDEX IF NOT EXISTS events_at ON events (at)"  # an earlier version made the file without
 OLD = """SELECT id FROM events e WHERE at < ? AND NOT EXISTS
-    (SELECT 1 FROM outbox o WHERE o.event_id = e.id AND o.state = 'pending') ORDER BY id LIMIT ?"""
+    (SELECT 1 FROM outbox o WHERE o.event_id = e.id AND o.state = 'pending') ORDER BY at LIMIT ?"""
 
 
 def event_row(event: StoredEvent, key: str | None) -> Statement:

@@ -10,7 +10,7 @@ import logging
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -90,6 +90,13 @@ class History:
         """Return whether one of the last ``RECENT_KEYS`` entries has this key."""
         return key in self._keys
 
+    def recall(self, run_ids: Iterable[str]) -> None:
+        """Remember the runs whose end was entered, however long ago. Blocks, and may read the whole file."""
+        if unknown := {*run_ids} - self._keys.keys():
+            lines = (line for line in _last_lines(self._path) if b'"run"' in line)
+            ended = (str(entry.get("key")) for entry in filter(None, map(_parsed, lines)))
+            self._keys |= dict.fromkeys(unknown.intersection(ended))
+
     def backwards(self) -> Iterator[dict[str, Any]]:
         """Iterate over the entries, newest first; the file is read from its end, as far as needed.
 
@@ -114,11 +121,13 @@ def repair(path: Path) -> Path | None:
     A link, a directory or another user's file is set aside unread. Raises OSError if the disk does not take
     a new file; then all is as it was.
     """
+    from pydantic_core import from_json  # three times as fast, but slow to import; rejects what json accepts
+
     try:
         with open_plain(path) as file:
             if os.fstat(file.fileno()).st_uid not in (os.geteuid(), 0):
                 raise OSError("another user's")
-            if all(_parsed(line) is not None for line in file if line.strip()):
+            if all(_parsed(line, from_json) or _parsed(line) is not None for line in file if line.strip()):
                 return None
             file.seek(0)
             entries = b"".join(line.rstrip(b"\n") + b"\n" for line in file if _parsed(line))
@@ -136,9 +145,9 @@ def repair(path: Path) -> Path | None:
     return kept_as
 
 
-def _parsed(line: bytes) -> dict[str, Any] | None:
+def _parsed(line: bytes, parse: Callable[[bytes], Any] = json.loads) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
+        entry = parse(line)
     except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) else None

@@ -63,9 +63,9 @@ class Daemon:
         assert self._pid is not None, "not started"
         return self._pid
 
-    def start(self) -> float:
+    def start(self, *, limit_s: float = START_S) -> float:
         """Start it in the foreground; the seconds until its first answered status."""
-        took = self._spawn([*self._become, sys.executable, "-P", "-m", "ralphd"])
+        took = self._spawn([*self._become, sys.executable, "-P", "-m", "ralphd"], limit_s)
         assert self._process is not None
         self._pid = self._process.pid
         return took
@@ -79,14 +79,14 @@ class Daemon:
         self.start_cpu_s = usage.ru_utime + usage.ru_stime + cpu_s(self._pid)
         return took
 
-    def _spawn(self, argv: Sequence[str]) -> float:
+    def _spawn(self, argv: Sequence[str], limit_s: float = START_S) -> float:
         with (self.home / "daemon.err").open("ab") as said:
             begun = time.perf_counter()
             self._process = subprocess.Popen(
                 argv, env=self.environment, cwd="/", start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=said, stderr=said,
             )  # fmt: skip
-        wait_until(self.answers, limit_s=START_S, what="the daemon's first answer", pause_s=0.001)
+        wait_until(self.answers, limit_s=limit_s, what="the daemon's first answer", pause_s=0.001)
         return time.perf_counter() - begun
 
     def answers(self) -> bool:

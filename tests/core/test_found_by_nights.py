@@ -1,11 +1,15 @@
 """What simulated nights have found (tests/sim), each as the example that it was."""
 
+from dataclasses import replace
+
 import pytest
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import tasks
 from ralphd.core.loop.model import (
     Began,
+    Cooldown,
+    InFlight,
     Loop,
     LoopPolicy,
     LoopState,
@@ -21,10 +25,11 @@ from ralphd.core.supervision.events import (
     DaemonStarted,
     DaemonStopping,
     Event,
+    HistoryRewritten,
     RestartRequested,
     StopRequested,
 )
-from ralphd.core.supervision.model import ControlSignal, PassOn, RunReports, Stopping
+from ralphd.core.supervision.model import ControlSignal, Escalate, PassOn, RunReports, Stopping
 from ralphd.core.supervision.step import step
 from tests.core.loop.scenes import START, Play, reset_in, resumed_at
 from tests.core.supervision.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
@@ -131,3 +136,45 @@ def test_night_59169_a_wait_of_an_old_checkpoint_is_worth_its_length_when_the_cl
     play.feed(Began(at, play.plan, waited))
 
     assert (play.ordered(Rest)[0].until - at if wait_s else len(play.ordered(Rest))) == wait_s
+
+
+def guessed_out(until: float) -> LoopState:
+    """Claude's service named no reset, so it is left alone until then."""
+    return LoopState(out=(Cooldown("claude", "limit", until, guessed=True),))
+
+
+@pytest.mark.parametrize(("at", "agent"), [(START + 100.0, "claude"), (START + 900.0, "codex")])
+def test_night_4890_a_guessed_limit_is_asked_before_its_time_only_by_a_person(at: float, agent: str) -> None:
+    """The Regent resumed when the first agent was due, and the other one was asked in its cooldown."""
+    policy = LoopPolicy(agents=("codex", "claude"), pause_when_exhausted=True)
+    waited = resumed_at("A", 1, "claude", reason=PauseReason.USAGE_LIMIT, resume_at=START + 900.0)
+    play = Play("A", policy=policy, begin=False)
+    play.loop = Loop(guessed_out(START + 1800.0))
+
+    play.feed(Began(at, play.plan, waited))
+
+    assert play.agent == agent
+
+
+def test_night_20485_a_restart_after_a_kill_asks_nobody_before_its_time() -> None:
+    policy = LoopPolicy(agents=("claude", "codex"), pause_when_exhausted=True)
+    handed_over = resumed_at("A", 2, "codex", reason=PauseReason.USAGE_LIMIT)
+    play = Play("A", policy=policy, begin=False)
+    killed = InFlight(1, 2, "codex", "A", "do A", START)
+    play.loop = Loop(replace(guessed_out(START + 900.0), in_flight=killed))
+
+    play.feed(Began(START + 30.0, play.plan, handed_over))
+
+    assert play.agent == "codex"
+
+
+def test_night_37848_a_loss_is_alerted_once_while_a_stop_waits_for_the_run() -> None:
+    lost = [HistoryRewritten(NOW, RUN, each, "main", ("abc1234",), why="gone") for each in ("b1", "b2")]
+    stopping = told(ralph(RUNNING, said=BUILT_IN), [StopRequested(NOW)]).supervision
+
+    first = step(stopping, lost[0], POLICY)
+    second = step(first.supervision, lost[1], POLICY)
+
+    assert [isinstance(each, Escalate) for each in first.actions].count(True) == 1
+    assert not any(isinstance(each, Escalate) for each in second.actions)
+    assert isinstance(second.supervision.state, Stopping)

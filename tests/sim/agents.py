@@ -99,7 +99,7 @@ class Attempt:
         self._watch = patience.begun(clock.wall(), clock.wall(), None, 0.0)
         self._planned_s = 0.0
         self._ticks: str | None = self.task
-        self._promises = False
+        self._promises = self._added = False
         self._commits = 0
         self._dues: list[Due] = []
         self._look: Due | None = None
@@ -177,8 +177,8 @@ class Attempt:
                 told = fault.told and bool(fault.lasts_s)
                 night.services.begin(what, self.agent, until, told=told)
                 self._meets(Trouble(what, self.agent, until, told))
-            case What.EMPTIES_LIST if self._commits:
-                pass  # nobody has read yet that its task is ticked off, and nobody could know it then
+            case What.EMPTIES_LIST if self._commits or self._added:
+                pass  # nobody has read yet what it ticked off or added, and nobody could know it then
             case What.INCOMPLETE | What.PROMISE | What.EMPTIES_LIST:
                 self._ticks, self._promises = None, what is What.PROMISE
                 night.list.is_empty = what is What.EMPTIES_LIST
@@ -187,6 +187,7 @@ class Attempt:
                 self._ticks = next((each for each in night.list.open if each != self.task), self.task)
             case What.MORE_TASKS:
                 night.list.add()
+                self._added = True
             case What.CRASH_AFTER_TICK:
                 self._works()
                 self._fails(what)

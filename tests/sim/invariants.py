@@ -57,6 +57,7 @@ class Checks(LoopChecks):
         self._runs_at: deque[float] = deque()
         self._goals = {Goal.STOPPED}
         self._asked: set[What] = set()
+        self._acts: set[What] = set()
         self._attempts: set[tuple[object, ...]] = set()
         self._told_ends = 0
         self._unheard: list[RunRecord] = []
@@ -81,11 +82,19 @@ class Checks(LoopChecks):
             self._is_called = False
         if what is What.SKIP_WAIT:
             self._out.clear()
+        self._acts.add(what)
+        self._may_be_asked(what)
         if what in (What.START, What.RESTART):
-            self._out = {agent: until for agent, until in self._out.items() if until is not None}
             self._failures = 0
             self._restarts_at.clear()
             self._is_called = False
+
+    def _may_be_asked(self, what: What) -> None:
+        """Whom a run that a person begins may ask: who waits for one, and whose reset nobody named."""
+        if what in (What.START, What.RESTART):
+            self._out = {agent: until for agent, until in self._out.items() if until is not None}
+        if what in (What.START, What.RESTART, What.RESUME):
+            self._out = {agent: until for agent, until in self._out.items() if self._is_named(until)}
 
     def answered(self, what: What) -> None:
         """It was carried out."""
@@ -95,6 +104,10 @@ class Checks(LoopChecks):
     def person_has_to_look(self) -> None:
         """Judged commits are gone for good: that pauses it."""
         self._goals = {*self._goals, Goal.PAUSED}
+
+    def call_may_come_again(self) -> None:
+        """A daemon died before it had written down that a person was called."""
+        self._is_called = False
 
     def clock_jumped(self) -> None:
         """What is counted by the wall begins anew."""
@@ -119,6 +132,13 @@ class Checks(LoopChecks):
                 self._restarts_at.append(self._wall)
                 if crowded(self._restarts_at, policy.max_restarts_per_hour, 3600.0 - 1.0):
                     self.broken("restarts are bounded", f"over {policy.max_restarts_per_hour} in an hour")
+        before = self._night.disk.runs[-2:-1]
+        if self._was_pausing and before and (before[0].exit is None or before[0].exit.code is None):
+            self._may_be_asked(What.RESUME)  # killed between two writes: its checkpoint is that of a pause
+        self._was_pausing = False
+        for what in self._acts:  # one that was asked for while a run lived is carried out now
+            self._may_be_asked(what)
+        self._acts.clear()
         self._by_person = self._is_put_off = False
         self._unheard.append(run)
 

@@ -45,6 +45,7 @@ class LoopChecks(Checking):
         self._failed: Counter[str] = Counter()
         self._fatal: set[str] = set()
         self._judged = 0
+        self._was_pausing = False
         self._knows_of_list = True
         self._rests_since_s: float | None = None
 
@@ -117,6 +118,8 @@ class LoopChecks(Checking):
                         self.broken("nothing is done twice", f"{iteration.task.id} is done, and begun again")
                 case SaveCheckpoint():
                     saved = True
+                case EndLoop(code=75):
+                    self._was_pausing = True
                 case ReportAgentBack(agent=agent):  # from now on it may be asked by any clock
                     self._is_in(agent)
                 case Rest():
@@ -165,8 +168,12 @@ class LoopChecks(Checking):
         self._rests_since_s = self._now_s
 
     def _known_resets_only(self, loop: Loop) -> bool:
-        resets = {round(until + self._night.loop_policy.reset_margin_s) for until in self._resets}
-        return all(each.until is None or round(each.until) in resets for each in loop.memory.out)
+        return all(self._is_named(each.until) for each in loop.memory.out)
+
+    def _is_named(self, until: float | None) -> bool:
+        """Whether a service named that moment, or there is none."""
+        resets = {round(each + self._night.loop_policy.reset_margin_s) for each in self._resets}
+        return until is None or round(until) in resets
 
     def _has_rested(self, rest: Resting) -> None:
         if self._rests_since_s is None or (rest.for_an_agent and self._clock_was_set):

@@ -93,6 +93,7 @@ class LoopHands:
         self._knows_list = False
         self._stop_asked = False
         self._look: Due | None = None
+        self._rest, self._rest_ends_s = self.loop.stage, 0.0
         self._latest: tuple[AgentResult, Classification] | None = None
         self._after(IMPORTS_S, self._begin)
         self._after(HEARTBEAT_S, self._beat)
@@ -166,8 +167,13 @@ class LoopHands:
         rest = self.loop.stage
         if isinstance(rest, Resting):
             self._stop_looking()
-            now = self._night.clock.wall()
+            clock = self._night.clock
+            if rest is not self._rest:
+                self._rest, self._rest_ends_s = rest, clock.awake_s + rest.lasts_s
+            now = clock.wall()
             left_s = rest.until - now
+            if not rest.for_an_agent:
+                left_s = min(left_s, self._rest_ends_s - clock.awake_s)
             if now < rest.since - SET_BACK_S:
                 self._feed(LoopWoke(now))
             elif left_s <= 0:

@@ -24,7 +24,7 @@ from ralphd.core.supervision.model import SETTLED, Done, Paused, Pausing, Restar
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.time import Moment
 from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_THE_NEXT_ATTEMPT, Fault, What
-from tests.sim.stage import Stage
+from tests.sim.stage import Died, Stage
 
 DAWN_S: Final = NIGHT_S
 LONGEST_MORNING_S: Final = 48 * 3600.0
@@ -177,7 +177,11 @@ class Night(Stage):
             why = "the objects are gone" if what is What.DESTROYS else ""
             if why:
                 self.checks.person_has_to_look()
-            daemon.handle(HistoryRewritten(now, run_id, boundary, "main", ("a",), ref="refs/a", why=why))
+            try:
+                daemon.handle(HistoryRewritten(now, run_id, boundary, "main", ("a",), ref="refs/a", why=why))
+            except Died:  # the next daemon finds the loss again, at another boundary
+                self.checks.call_may_come_again()
+                raise
 
     def _clock_jumped(self) -> None:
         self.checks.clock_jumped()

@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ralphd.core.delivery import Delivery, Destination, StoredEvent
+from ralphd.core.time import rfc3339
 from ralphd.errors import NewerState
+from ralphd.store.database import ADD_EVENT, OLD, Database
 from ralphd.store.events import MAX_WAITING, EventStore, Outbox
 from tests.store.conftest import SmallDisk
 
@@ -271,6 +273,43 @@ async def test_old_events_are_forgotten_but_for_those_still_to_be_delivered(tmp_
         assert plain not in await store.last(10)
     async with opened(tmp_path / "events.db") as store:
         assert (await add(store)).id > plain.id
+
+
+async def test_looking_for_old_events_costs_the_same_however_many_are_young(tmp_path: Path) -> None:
+    def steps(young: int) -> int:
+        path = tmp_path / f"{young}.db"
+        database = Database(path)
+        connection = database.connect()
+        for number in range(young):
+            connection.execute(
+                ADD_EVENT, (number + 1, "ralph.done", rfc3339(AT + number), None, None, "{}", None)
+            )
+        database.close()
+        asked, count = database.connect(), 0
+
+        def counted() -> None:
+            nonlocal count
+            count += 1
+
+        asked.set_progress_handler(counted, 1)  # once for each instruction of SQLite's virtual machine
+        assert database.rows(OLD, (rfc3339(AT), 10)) == []
+        database.close()
+        return count
+
+    assert steps(2_000) <= steps(20) + 10
+
+
+async def test_a_file_of_an_earlier_version_gets_the_index_by_time(tmp_path: Path) -> None:
+    async with opened(tmp_path / "events.db") as store:
+        event = await add(store)
+    with closing(sqlite3.connect(tmp_path / "events.db")) as file:
+        file.execute("DROP INDEX events_at")
+
+    async with opened(tmp_path / "events.db") as store:
+        assert await store.last(10) == [event]
+
+    with closing(sqlite3.connect(tmp_path / "events.db")) as file:
+        assert file.execute("SELECT name FROM sqlite_schema WHERE name = 'events_at'").fetchall()
 
 
 async def test_of_each_ralph_and_destination_only_the_oldest_message_is_due(tmp_path: Path) -> None:

@@ -57,6 +57,21 @@ def test_only_recent_keys_are_remembered(tmp_path: Path) -> None:
     assert history.has("r2")
 
 
+def test_the_ends_of_old_runs_are_recalled_from_the_whole_file(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    first = History(path)
+    first.append("run", "r1", AT, {})
+    for number in range(RECENT_KEYS + 1):
+        first.append("cost", f"{number}", AT, {"run": "r2"})
+
+    history = History(path)
+    history.recall(["r1", "r2"])
+
+    assert history.has("r1")
+    assert not history.has("r2")
+    assert not history.append("run", "r1", AT, {})
+
+
 @pytest.mark.parametrize("torn", [b'{"kind":"run","key":"r2', b"\x00\x00\x00", b"\xff", b"[1]", b'"text"'])
 def test_a_torn_last_line_is_passed_over_and_kept(tmp_path: Path, torn: bytes) -> None:
     path = tmp_path / "history.jsonl"

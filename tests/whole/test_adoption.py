@@ -7,6 +7,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from ralphd.store.history import RECENT_KEYS
 from tests.helpers import is_alive, wait_for
 from tests.whole.harness import Daemon, daemon_in
 from tests.whole.witnesses import Witness
@@ -53,6 +54,27 @@ def test_an_end_that_no_daemon_saw_is_told_by_the_next_one_with_its_true_time(
     assert daemon.history("demo")[0]["at"] < time.strftime(
         "%Y-%m-%dT%H:%M:%SZ", time.gmtime(ended_before + 1)
     )
+
+
+def test_the_end_of_an_old_run_is_entered_once_however_long_the_history_is(
+    daemon: Daemon, witness: Witness
+) -> None:
+    daemon.start()
+    for number in range(2):
+        witness.register() if number == 0 else daemon.api("POST", "/v1/ralphs/demo/start", {})
+        witness.end(0)
+        daemon.becomes("demo", "done")
+    daemon.kill()
+    history = daemon.state / "ralphs/demo/history.jsonl"
+    with history.open("a") as file:
+        file.writelines(f'{{"kind":"cost","key":"{number}","usd":0.1}}\n' for number in range(RECENT_KEYS))
+
+    daemon.restart()
+
+    ends = [
+        entry["key"] for entry in map(json.loads, history.read_text().splitlines()) if entry["kind"] == "run"
+    ]
+    assert len(ends) == len(set(ends)) == 2
 
 
 def test_a_crash_that_no_daemon_saw_counts_and_is_followed_by_one_restart(

@@ -7,6 +7,7 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 
 from collections import Counter
 from dataclasses import replace
+from math import inf
 
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict import Verdict, VerdictKind
@@ -153,6 +154,7 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     if event.verdict is not None and event.verdict.boundary_id != memory.judged:
         loop = _with_verdict(loop, event.verdict, policy)
     loop = replace(loop, ledger=tasks.put_back(loop.ledger, event.undone))
+    loop = loop if lost else _asked_once(loop, event.resumed, event.at, policy)  # else it was killed
     return _iterate(loop, event.at, policy, event.resumed).preceded_by(*lost)
 
 
@@ -163,7 +165,6 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | N
         return transitions.ended(loop, end, model.ClearCheckpoint())
     if over := transitions.end_now(loop, None, at, policy):
         return over
-    loop = _asked_once(loop, resumed, at, policy)
     task = _resumed_task(loop, resumed, policy)
     if task is None:
         resumed = None
@@ -177,12 +178,12 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | N
 
 
 def _asked_once(loop: Loop, resumed: Checkpoint | None, at: Moment, policy: LoopPolicy) -> Loop:
-    """End a cooldown whose length was guessed: a person resumes, and may have bought more [002-US-008]."""
+    """End a guessed cooldown before its time: a person resumes, and may have bought more [002-US-008]."""
     if resumed is None or resumed.pause_reason is not PauseReason.USAGE_LIMIT:
         return loop
     pool = transitions.pool_of(loop, policy)
     for out in pool.out:
-        if out.guessed and policy.pause_when_exhausted:
+        if out.guessed and policy.pause_when_exhausted and at < (resumed.resume_at or inf):
             pool = pool.due(out.agent, at)
     return transitions.with_pool(loop, pool)
 

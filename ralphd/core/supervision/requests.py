@@ -234,6 +234,7 @@ def _rewritten(current: Supervision, event: events.HistoryRewritten, policy: Pol
         # It may happen again before the pause that the first one led to.
         calls = () if current.said.guard == text else (model.Escalate(text),)
         actions = (Announce("guard.blocked", text, data=data), *calls)
+        current = replace(current, said=replace(current.said, guard=text))
         return _paused(current, event.at, text, actions, policy)
     text += f". To undo this while Ralph is paused: {event.undo}"
     return Step(current, (Announce("repository.repaired", text, data=data),))

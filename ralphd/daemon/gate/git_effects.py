@@ -231,19 +231,12 @@ class HistoryRepair:
                 at=self._services.clock.now(),
             )  # fmt: skip
             await self._memory.save(replace(self._memory.state, unapplied=left))
+        undo = "" if result.why else result.undo or f"ralphctl undo {name} --repair {number}"
         return HistoryRewritten(
-            at=self._services.clock.now(),
-            run_id=run_id,
-            id=boundary_id,
-            branch=result.branch,
-            lost=_shas(result.lost),
-            reapplied=_shas(result.reapplied),
-            conflicts=_shas(result.conflicts),
-            ref=result.ref,
-            why=result.why,
-            number=number,
-            undo="" if result.why else result.undo or f"ralphctl undo {name} --repair {number}",
-        )
+            at=self._services.clock.now(), run_id=run_id, id=boundary_id, branch=result.branch,
+            lost=_shas(result.lost), reapplied=_shas(result.reapplied), conflicts=_shas(result.conflicts),
+            ref=result.ref, why=result.why, number=number, undo=undo,
+        )  # fmt: skip
 
 
 def _shas(oldest_first: tuple[Change, ...]) -> tuple[str, ...]:

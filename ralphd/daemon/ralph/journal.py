@@ -77,13 +77,10 @@ class Journal:
                 verdict.commits or verdict.kind is not VerdictKind.KEPT
             ):
                 data = {
-                    "run_id": verdict.run_id,
-                    **dict(data_of(verdict)),
-                    "tests_s": list(verdict.tests_s),
-                    "baseline": verdict.baseline.value,
-                    "tail": verdict.tail,
+                    "run_id": verdict.run_id, **dict(data_of(verdict)), "tests_s": list(verdict.tests_s),
+                    "baseline": verdict.baseline.value, "tail": verdict.tail,
                     "weakened": verdict.weakened.value,
-                }
+                }  # fmt: skip
                 await self.enter("verdict", f"{verdict.boundary_id}/verdict", verdict.at, data)
             case events.CommitsRestored():
                 data = {"run_id": fact.run_id, **dict(restored_data(fact))}
@@ -134,8 +131,8 @@ class Journal:
         return next((entry for entry in newest if entry.get("kind") == "request"), None)
 
     def explained(self) -> dict[str, Any] | None:
-        """Explain the last verdict; None where there is none. Blocks."""
-        if not (last := self.verdicts(1)):
+        """Explain the last verdict, if it is among the newest entries. Blocks."""
+        if not (last := verdicts(islice(self.history.backwards(), _ENTRIES_LOOKED_AT), 1)):
             return None
         return {"at": last[0]["at"], **asdict(explain_verdict(last[0], is_undone=last[0]["undone"]))}
 
@@ -150,18 +147,14 @@ def end_data(
         "started_at": None if ending.started_at is None else rfc3339(ending.started_at),
         "duration_s": None if ending.started_at is None else round(ending.at - ending.started_at, 3),
         "last_sign_at": None if ending.last_sign_at is None else rfc3339(ending.last_sign_at),
-        "code": ending.code,
-        "signal": ending.signal,
-        "outcome": meant.value,
-        "failure_kind": failure_kind(meant),
-        "reason": None if word is None else word.reason,
-        "why": None if word is None else word.why or None,
+        "code": ending.code, "signal": ending.signal,
+        "outcome": meant.value, "failure_kind": failure_kind(meant),
+        "reason": None if word is None else word.reason, "why": None if word is None else word.why or None,
         "oom": None if record is None else record.oom,
-        "unverified": record is not None and record.unverified,
-        "commit": commit,
+        "unverified": record is not None and record.unverified, "commit": commit,
         "swept": [{"pid": each.pid, "command": each.command} for each in swept],
         "dropped_bytes": 0 if record is None else record.dropped_bytes,
-    }
+    }  # fmt: skip
 
 
 def event_key(kind: str, fact: events.Event, facts: Facts) -> str | None:

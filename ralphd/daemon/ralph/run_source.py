@@ -57,20 +57,12 @@ class RunSource(Protocol):
         """Return what to start in ``directory``. Blocks. Raise OSError."""
         environment_file = self.files.environment_file
         return RunSpec(
-            run_id=run_id,
-            ralph=self.run_name,
-            command=command,
-            directory=directory,
-            environment_file=environment_file if environment_file.exists() else None,
-            environment={},
-            umask=self._services.umask,
-            run_bytes=self.configuration.logs.run_bytes,
-            definition={},
-            tied=self._services.tied,
-            limits=self.configuration.run_limits(),
-            wrapper=self._box(directory, sandbox.level),
-            sandbox=sandbox,
-        )
+            run_id=run_id, ralph=self.run_name, command=command, directory=directory, definition={},
+            environment_file=environment_file if environment_file.exists() else None, environment={},
+            umask=self._services.umask, run_bytes=self.configuration.logs.run_bytes,
+            tied=self._services.tied, limits=self.configuration.run_limits(),
+            wrapper=self._box(directory, sandbox.level), sandbox=sandbox,
+        )  # fmt: skip
 
     def _box(self, directory: Path, level: str) -> tuple[str, ...]:
         """Return the words before a command that works in ``directory``; none below the level ``box``.

@@ -139,16 +139,13 @@ class StallMonitor:
     def _seen(self, window: stall_detector.Window | None, planned_s: float) -> stall_detector.Glance:
         now, said = self._clock.now(), self._subject.said()
         return stall_detector.Glance(
-            now=now,
-            elapsed_s=self._clock.awake_s() - self._awake_s,
-            planned_s=planned_s,
+            now=now, elapsed_s=self._clock.awake_s() - self._awake_s, planned_s=planned_s, window=window,
             last_output_at=self._last_output(),
             slept_s=max(self._clock.asleep_s() - self._asleep_s, 0.0),
             heard=self._subject.heard() != self._heard,
             excused=said.testing or (said.wait is not None and now < said.wait.until),
             since_excuse_s=now - self._excused_until,
-            window=window,
-        )
+        )  # fmt: skip
 
     async def _probe(self) -> stall_detector.Window:
         if (observer := self._observer) is None:

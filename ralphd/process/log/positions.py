@@ -48,15 +48,14 @@ def find_start(runs: Runs, query: LogQuery) -> Search:
         following = runs.first_after(cursor.run_id)
         gap = f"run {cursor.run_id} is no longer kept"
         yield Start(Cursor.start_of(following) if following else oldest.cursor, gap)
-    elif query.tail is not None:
+        return
+    if query.tail is not None:
         sieve = Sieve(query)
         whole_lines = query.whole_events and sieve.is_open
         yield from _before_end(runs, query.tail, sieve, whole_lines=whole_lines)
-        yield oldest
-    elif query.since is not None:
+    if query.since is not None:  # or fewer records than wanted are as late as that
         yield from _at_time(runs, query.since)
-    else:
-        yield oldest
+    yield oldest
 
 
 def _at_time(runs: Runs, since: Moment) -> Search:
@@ -67,12 +66,26 @@ def _at_time(runs: Runs, since: Moment) -> Search:
         segments = files.segments()
         written = (n for n in segments if _is_newer(files.segment(n), since))
         if (first := next(written, None)) is not None:
-            yield Start(Cursor(run_id, first, 0, 0))
+            offsets = (_offset_at(path, since) for path in (files.segment(first), files.regent_log))
+            yield Start(Cursor(run_id, first, *offsets))
             return
         if _is_newer(files.regent_log, since):
             yield Start(Cursor(run_id, segments[-1] if segments else 1, 0, 0))
             return
     yield _end(runs)
+
+
+def _offset_at(path: Path, since: Moment) -> int:
+    """Return where a line begins before all lines from that time on, found by halving.
+
+    If the clock was set back within the file, lines of the time before that may be missed.
+    """
+    wanted, low, high = records.stored_time(since), 0, size_of(path)
+    while high - low > 2 * records.BLOCK_BYTES:
+        lines = parse(chunk := _block_before(path, (low + high) // 2))
+        is_before = len(lines) > 1 and "" < lines[-1].at < wanted
+        low, high = (lines[-2].end, high) if is_before else (low, chunk.start)
+    return low
 
 
 def _is_newer(path: Path, since: Moment) -> bool:

@@ -17,6 +17,7 @@
 import os
 import re
 import time
+from bisect import bisect_right
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -136,9 +137,9 @@ class Runs(_WatchedDirectory):
         ids = self.ids()
         if not ids or ids[-1] == run_id:
             return None
-        later = (each for each in ids if run_id is None or _order(each) > _order(run_id))
-        wanted = (each for each in later if last is None or _order(each) <= _order(last))
-        return next((each for each in wanted if self.files(each).has_output()), None)
+        begin = 0 if run_id is None else bisect_right(ids, _order(run_id), key=_order)
+        end = len(ids) if last is None else bisect_right(ids, _order(last), key=_order)
+        return next((ids[i] for i in range(begin, end) if self.files(ids[i]).has_output()), None)
 
 
 def _order(run_id: RunId) -> tuple[int, str]:

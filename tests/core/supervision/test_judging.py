@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.gate.weakened import Weakened
 from ralphd.core.supervision.events import (
     BaselineTested,
     CommitsRestored,
     GateRunBegan,
+    HistoryRewritten,
     LeftBehind,
     RunEnded,
     VerdictReached,
@@ -33,7 +35,16 @@ from ralphd.core.supervision.model import (
     Tally,
 )
 from ralphd.core.supervision.reports import IterationFinished, Reported, answer
-from ralphd.core.supervision.requests import UNFIT, announced, baseline, began, data_of, restored_data
+from ralphd.core.supervision.requests import (
+    UNFIT,
+    announced,
+    baseline,
+    began,
+    data_of,
+    restored_data,
+    rewritten_data,
+    rewritten_text,
+)
 from ralphd.core.supervision.requests import over as judge
 from ralphd.core.supervision.step import step
 from ralphd.core.supervision.transitions import PAUSED_ON_REQUEST, STOPPED
@@ -44,6 +55,8 @@ KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN)
 REVERTED = Verdict(VerdictKind.REVERTED, "the tests failed, and pass without it", Baseline.GREEN)
 IN_THE_WAY = Verdict(VerdictKind.UNTESTED, "a conflict in a.py", Baseline.UNKNOWN, pauses=True)
 TESTS = ("red", "red", "green")
+RESTORED = "Branch main had lost commit a1: restored"
+BOTH_RESTORED = "Branch main had lost commits a1, a2: restored"
 
 
 def over(verdict: Verdict, **more: object) -> VerdictReached:
@@ -498,3 +511,47 @@ def test_what_a_person_has_put_back_is_told(number: int | None, of: str) -> None
         "commits": ["abc1234"],
         "made": ["def5678"],
     }
+
+
+@pytest.mark.parametrize(
+    ("lost", "reapplied", "conflicts", "why", "text"),
+    [
+        (("a1",), (), (), "", RESTORED),
+        ((), (), (), "", "Branch main had lost commits: restored"),
+        (("a1",), ("b2",), (), "", f"{RESTORED}, new commit b2 re-applied on top"),
+        (("a1", "a2"), (), ("c3", "c4"), "",
+         f"{BOTH_RESTORED}, new commits c3, c4 not re-applied because of conflicts"),
+        ((), (), (), "gone", "Branch main lost commits, not restored: gone"),
+        (("a1",), (), (), "gone", "Branch main lost commit a1, not restored: gone. To restore: git merge a1"),
+    ],
+)  # fmt: skip
+def test_the_text_of_a_rewritten_branch_names_what_became_of_each_commit(
+    lost: tuple[str, ...], reapplied: tuple[str, ...], conflicts: tuple[str, ...], why: str, text: str
+) -> None:
+    event = HistoryRewritten(NOW, RUN, "b1", "main", lost, reapplied=reapplied, conflicts=conflicts, why=why)
+
+    assert rewritten_text(event) == text
+    assert dict(rewritten_data(event))["lost"] == [*lost]
+
+
+def test_weakened_tests_are_announced_besides_the_verdict() -> None:
+    weakened = Verdict(VerdictKind.KEPT, "3 tests fewer", weakened=Weakened.VANISHED, boundary_id="b1",
+                       run_id=RUN, commits=("a1",), at=NOW)  # fmt: skip
+
+    running = ralph(RUNNING)
+    actions = step(running, VerdictReached(weakened), POLICY).actions
+    sound = step(running, VerdictReached(replace(weakened, weakened=Weakened.NOT)), POLICY).actions
+
+    text = "Tests weakened: 3 tests fewer"
+    assert actions == (*sound, Announce("tests.weakened", text, data=data_of(weakened)))
+
+
+def test_an_undone_repair_is_announced_with_the_ref_that_keeps_the_branch() -> None:
+    undone = CommitsRestored(NOW, "b1", RUN, number=None, repair=3, ref="refs/ralph/left/x")
+
+    (action,) = announced(undone)
+
+    text = "Repair 3 undone, as requested; the repaired branch is kept under refs/ralph/left/x"
+    assert action.text == text
+    assert dict(action.data)["repair"] == 3
+    assert dict(action.data)["ref"] == "refs/ralph/left/x"

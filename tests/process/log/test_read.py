@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -219,6 +220,59 @@ def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
     assert read(tmp_path / "nowhere") == []
     assert read(tmp_path / "nowhere", LogQuery(tail=5)) == []
+
+
+@given(st.lists(ENTRY, max_size=60), st.lists(REGENT, max_size=6), st.integers(0, 99), BLOCK)
+@settings(deadline=None)
+def test_the_lines_since_a_moment_are_all_of_them(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: list[tuple[str, bytes, int, str]],
+    regent: list[tuple[bytes, int]],
+    since: int,
+    block: int,
+) -> None:
+    written = Written(tmp_path_factory.mktemp("runs"), entries, regent)
+    records = [each for each in read(written.runs, block_bytes=block) if isinstance(each, LogRecord)]
+
+    query = LogQuery(since=parse_rfc3339(stamp(since)))
+
+    wanted = [(each.stream, each.text) for each in records if each.at >= stamp(since)]
+    assert plain(read(written.runs, query, block_bytes=block)) == wanted
+
+
+def test_the_lines_since_a_moment_cost_the_same_in_a_log_of_any_size(tmp_path: Path) -> None:
+    def bytes_read(lines: int) -> int:
+        run = run_directory(tmp_path / str(lines), 1)
+        write(run, 1, b"".join(line(b"x" * 60, at=number) for number in range(lines)))
+        with mock.patch.object(os, "pread", wraps=os.pread) as pread:
+            found = read(run.parent, LogQuery(since=parse_rfc3339(stamp(lines - 20))), block_bytes=4096)
+        assert len(found) == 20
+        return sum(call.args[1] for call in pread.call_args_list)
+
+    small, large = bytes_read(1_000), bytes_read(32_000)
+
+    assert large <= small + 6 * 4096  # five times as many halves, and one block
+
+
+def test_the_tail_of_the_lines_since_a_moment_costs_no_more(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, b"".join(line(b"x" * 60, at=number) for number in range(32_000)))
+    query = LogQuery(since=parse_rfc3339(stamp(32_000 - 20)), tail=1000)
+
+    with mock.patch.object(os, "pread", wraps=os.pread) as pread:
+        found = read(tmp_path, query, block_bytes=4096)
+
+    assert len(found) == 20
+    assert sum(call.args[1] for call in pread.call_args_list) <= 40 * 4096  # of 800
+
+
+def test_a_clock_that_was_set_back_hides_no_line_of_the_time_after(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, b"".join(line(b"%d" % at, at=at) for at in (*range(200), *range(100, 300))))
+
+    found = read(tmp_path, LogQuery(since=parse_rfc3339(stamp(150))), block_bytes=128)
+
+    assert texts(found)[-150:] == [b"%d" % at for at in range(150, 300)]
 
 
 def test_since_and_until_name_the_first_and_the_last_moment_shown(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""How cost grows with size: figures over sizes, an exponent for each, and their pictures."""
