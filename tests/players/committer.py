@@ -1,0 +1,41 @@
+"""Plays an agent for the built-in loop that never runs out of work: it ticks a task, adds one, and commits.
+
+TASKS.md keeps its last ten tasks. In each commit NUMBER of the file ``work`` rises by one. Each fifth call fails
+after its work, each seventh adds a file ``broken``, which red tests are made of; the next one removes it.
+
+committer.py REST_S
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+ENVIRONMENT = {**os.environ, "GIT_CONFIG_NOSYSTEM": "1", "GIT_TERMINAL_PROMPT": "0"}
+
+
+def git(*words: str) -> None:
+    subprocess.run(["git", *words], env=ENVIRONMENT, check=True, stdout=subprocess.DEVNULL)
+
+
+sys.stdin.read()
+time.sleep(float(sys.argv[1]))
+with open("TASKS.md") as file:
+    tasks = file.read().splitlines()
+number = 1 + int(re.findall(r"\d+", tasks[-1])[-1])
+at = next((n for n, line in enumerate(tasks) if line.startswith("- [ ]")), len(tasks) - 1)
+tasks[at] = tasks[at].replace("[ ]", "[x]")
+with open("TASKS.md", "w") as file:
+    file.write("\n".join([*tasks, f"- [ ] task {number}"][-10:]) + "\n")
+with open("work", "w") as file:
+    file.write(f"{number}\n")
+if os.path.exists("broken"):
+    os.unlink("broken")
+elif number % 7 == 0:
+    with open("broken", "w") as file:
+        file.write("broken\n")
+git("add", "-A")
+git("-c", "gc.auto=0", "commit", "-q", "-m", f"work {number}")
+print(f"task {number} is done", flush=True)
+os._exit(1 if number % 5 == 0 else 0)
