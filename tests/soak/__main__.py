@@ -18,7 +18,7 @@ from tests.soak.soak import Pace, Soak, as_json
 from tests.template import EXECUTE
 from tests.whole.harness import daemon_in
 
-DEFAULT_S, FAULT_S = 7200.0, 6.0
+DEFAULT_S, FAULT_S = 7200.0, 4.0
 IN_NAMESPACE = "SOAK_IN_NAMESPACE"
 TMPFS_MB = 600
 

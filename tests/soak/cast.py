@@ -1,7 +1,6 @@
 """The ralphs of a soak and of upgrades: commands with habits, and built-in loops that commit."""
 
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -72,7 +71,7 @@ class Member:
             "directory": str(directory),
             "command": list(player("numbered", record, *self.habit)) if self.habit else [],
             "flags": dict(self.flags),
-            "environment": {"PATH": os.environ["PATH"], "HOME": str(daemon.home)},
+            "environment": {name: daemon.environment[name] for name in ("PATH", "HOME", "XDG_CONFIG_HOME")},
             "start": True,
         }
 

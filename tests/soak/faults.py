@@ -165,8 +165,9 @@ class Faults:
                 client.sendall(self.rng.choice(REQUESTS).replace(b"{name}", name.encode()))
                 if self.rng.random() < 0.5:
                     select.select([client], [], [], 0.2)
+                    client.setblocking(False)
                     with suppress(BlockingIOError):
-                        client.recv(self.rng.randrange(1, 4096), socket.MSG_DONTWAIT)
+                        client.recv(self.rng.randrange(1, 4096))
 
     def _connected(self) -> socket.socket:
         directory = os.open(self.daemon.state, os.O_RDONLY | os.O_DIRECTORY)

@@ -61,7 +61,7 @@ class Files:
 
     def __init__(self, state_directory: Path) -> None:
         self._state = state_directory
-        self._lines: dict[Path, tuple[int, int]] = {}
+        self._lines: dict[Path, tuple[int, int, int]] = {}
 
     def figures(self) -> dict[str, float]:
         """Return the figures of the files. What vanishes meanwhile is not counted."""
@@ -78,7 +78,9 @@ class Files:
                     found[f"{kind}_files"] += 1
                     found[f"{kind}_bytes"] += status.st_size
                     if name == "history.jsonl" and kind == "other":
-                        found["history_lines"] += self._lines_of(self._state / here / name, status.st_size)
+                        lines, iterations = self._lines_of(self._state / here / name, status.st_size)
+                        found["history_lines"] += lines
+                        found["iterations"] += iterations
                         found["history_bytes"] += status.st_size
                     if name == "progress.md":
                         most["progress_bytes"] = max(most["progress_bytes"], status.st_size)
@@ -90,14 +92,15 @@ class Files:
             **self._rows(),
         }
 
-    def _lines_of(self, path: Path, size: int) -> int:
-        """Count the lines; only what was appended since the last time is read."""
-        read, lines = self._lines.get(path, (0, 0))
+    def _lines_of(self, path: Path, size: int) -> tuple[int, int]:
+        """Count the lines, and those of iterations; only what was appended since the last time is read."""
+        read, lines, iterations = self._lines.get(path, (0, 0, 0))
         with path.open("rb") as file:
             file.seek(read)
-            lines += file.read(size - read).count(b"\n")
-        self._lines[path] = size, lines
-        return lines
+            added = file.read(size - read)
+        lines, iterations = lines + added.count(b"\n"), iterations + added.count(b'{"kind":"iteration"')
+        self._lines[path] = size, lines, iterations
+        return lines, iterations
 
     def _rows(self) -> dict[str, float]:
         """Count the rows in a copy of ``events.db``, since the daemon locks the file; nothing if it fails."""
@@ -129,4 +132,6 @@ def derived(state: dict[str, float]) -> dict[str, float]:
         added["bytes_per_event"] = state["events_bytes"] / state["events"]
         added["events_per_entry"] = state["events"] / state["history_lines"]
         added["bytes_per_entry"] = state["history_bytes"] / state["history_lines"]
+    if state.get("iterations"):
+        added["vault_files_per_iteration"] = state.get("vaults_files", 0) / state["iterations"]
     return added
