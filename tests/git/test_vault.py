@@ -541,8 +541,9 @@ def test_a_vault_that_a_ralph_uses_is_not_removed(place: Place, is_there: bool) 
 def test_many_loose_objects_of_a_vault_are_packed(place: Place) -> None:
     place.take()
     objects = place.vault.path / "objects"
-    orphans = [sha for n in range(28 * 512) if (sha := loose_blob(objects, b"%d" % n, only="17"))][:28]
-    remove_unused(place.home, [place.top], 1000.0)
+    orphans = [sha for n in range(28 * 512) if (sha := loose_blob(objects, b"%d" % n, only="17"))]
+    for _ in range(2):  # git packs what no ref leads to only where there is a pack
+        remove_unused(place.home, [place.top], 1000.0)
 
     assert [path for path in objects.glob("??/*") if path.is_file()] == []
     assert all(git_has(place.vault.path, sha) for sha in orphans), "no ref leads to these"

@@ -130,7 +130,8 @@ class Soak:
             problems.append(f"{name}: ends that are on record twice: {double}")
         if lost := sorted({run for _, run in starts} - ends.keys()):
             problems.append(f"{name}: ends that are not on record: {lost}")
-        without = [run.name for run in self.daemon.run_directories(name) if run.name not in ends]
+        ran = [run.name for run in self.daemon.run_directories(name) if (run / "run.json").exists()]
+        without = [run for run in ran if run not in ends]
         if without:
             problems.append(f"{name}: run directories without an end on record: {without}")
         self.record.ends += len(ends)
