@@ -1,13 +1,16 @@
 """Plays an agent for the built-in loop that never runs out of work: it ticks a task, adds one, and commits.
 
-TASKS.md keeps its last ten tasks. In each commit NUMBER of the file ``work`` rises by one. Each fifth call fails
-after its work, each seventh adds a file ``broken``, which red tests are made of; the next one removes it.
+It appends ``alone`` or ``beside`` to RECORD/calls, and waits until no other one with this record lives. Call
+NUMBER makes the commit ``work NUMBER``.
 
-committer.py REST_S
+TASKS.md keeps its last ten tasks. Each fifth call fails after its work, each seventh adds a file ``broken``, which
+red tests are made of; the next one removes it.
+
+committer.py REST_S RECORD
 """
 
+import fcntl
 import os
-import re
 import subprocess
 import sys
 import time
@@ -20,14 +23,24 @@ def git(*words: str) -> None:
 
 
 sys.stdin.read()
+only = os.open(f"{sys.argv[2]}/only", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+try:
+    fcntl.flock(only, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    word = "alone"
+except BlockingIOError:
+    word = "beside"
+fcntl.flock(only, fcntl.LOCK_EX)
+with open(f"{sys.argv[2]}/calls", "a+") as calls:
+    calls.write(f"{word}\n")
+    calls.seek(0)
+    number = len(calls.read().split())
 time.sleep(float(sys.argv[1]))
 with open("TASKS.md") as file:
     tasks = file.read().splitlines()
-number = 1 + int(re.findall(r"\d+", tasks[-1])[-1])
 at = next((n for n, line in enumerate(tasks) if line.startswith("- [ ]")), len(tasks) - 1)
 tasks[at] = tasks[at].replace("[ ]", "[x]")
 with open("TASKS.md", "w") as file:
-    file.write("\n".join([*tasks, f"- [ ] task {number}"][-10:]) + "\n")
+    file.write("\n".join([*tasks, f"- [ ] task {number + 3}"][-10:]) + "\n")
 with open("work", "w") as file:
     file.write(f"{number}\n")
 if os.path.exists("broken"):

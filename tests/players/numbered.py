@@ -6,6 +6,7 @@ RECORD/written.RUN_ID is the number of lines that ``write`` has taken, at most o
 - ``print``: it ends only when it is ended;
 - ``crash S``: exits with 1 after S seconds; ``end S``: with 0;
 - ``tree S``: leaves a child, a session and an orphan behind when it exits with 3 after S seconds;
+- ``slow S``: S seconds after SIGTERM, with 0;
 - ``flood BYTES S``: prints so many bytes of further lines (``x``), then as ``end S``.
 
 numbered.py RECORD PERIOD HABIT [ARGUMENT...]
@@ -13,6 +14,7 @@ numbered.py RECORD PERIOD HABIT [ARGUMENT...]
 
 import fcntl
 import os
+import signal
 import sys
 import time
 
@@ -50,7 +52,16 @@ if habit == "flood":
     block = memoryview(b"".join(b"x%098d\n" % at for at in range(int(arguments[0]) // 100)))
     while block:
         block = block[os.write(1, block) :]
-ends_at = time.monotonic() + arguments[-1] if arguments else float("inf")
+ends_at = time.monotonic() + arguments[-1] if arguments and habit != "slow" else float("inf")
+
+
+def end_later(*_: object) -> None:
+    global ends_at
+    ends_at = time.monotonic() + arguments[-1]
+
+
+if habit == "slow":
+    signal.signal(signal.SIGTERM, end_later)
 number = 0
 while time.monotonic() < ends_at:
     os.write(1, f"{run_id} {number}\n".encode())

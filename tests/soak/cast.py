@@ -78,7 +78,7 @@ class Member:
     def _repository(self, daemon: Daemon, directory: Path) -> None:
         (directory / "TASKS.md").write_text("".join(f"- [ ] task {number}\n" for number in range(1, 4)))
         (directory / "PROMPT.md").write_text("Do the next task.\n")
-        command = json.dumps(list(player("committer", self.rest_s)))
+        command = json.dumps(list(player("committer", self.rest_s, self.record(daemon))))
         (directory / "ralph.toml").write_text(LOOP_TOML.format(command=command))
         for words in (
             ("init", "-q", "-b", "main"),
@@ -101,6 +101,11 @@ class Member:
             timeout=60,
         )
         return done.stdout.strip()
+
+    def calls(self, daemon: Daemon) -> list[str]:
+        """Return ``alone`` or ``beside`` for each call of the agent of a loop."""
+        path = self.record(daemon) / "calls"
+        return path.read_text().split() if path.exists() else []
 
     def starts(self, daemon: Daemon) -> list[tuple[str, str]]:
         """Return ``alone`` or ``beside``, and the run, for each start so far; none for a loop."""
