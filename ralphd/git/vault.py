@@ -375,10 +375,10 @@ def rewound_upstreams(before: Taken, after: Taken) -> Iterator[RewoundUpstream]:
 
 
 def remove_unused(home: Path, directories: Iterable[Path], now: Moment) -> None:
-    """Remove the vaults that no ralph of ``directories`` has used for 30 days; pack the others. Raises OSError.
+    """Remove the vaults that no ralph of ``directories`` has used for 30 days; pack the others.
 
     Each copy adds loose objects, and its fetch packs none. Like ``git gc --auto``, this counts one folder of
-    256 to see whether there are 6700; unlike it, it keeps what no ref leads to.
+    256 to see whether there are 6700; unlike it, it keeps what no ref leads to. Raises OSError.
     """
     used = {vault.path for each in directories if (vault := Vault.of(home, each)) is not None}
     for path in sorted(home.glob("*.git")):

@@ -93,7 +93,7 @@ class Run:
         self._known: dict[int, int] = {}
 
     def close(self) -> None:
-        """Release the shim's descriptor, once the end is known. Whoever holds the run may be freed much later."""
+        """Release the shim's descriptor, once the end is known: the run may be freed much later."""
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1

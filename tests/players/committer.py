@@ -3,8 +3,8 @@
 It appends ``alone`` or ``beside`` to RECORD/calls, and waits until no other one with this record lives. Call
 NUMBER makes the commit ``work NUMBER``.
 
-TASKS.md keeps its last ten tasks. Each fifth call fails after its work, each seventh adds a file ``broken``, which
-red tests are made of; the next one removes it.
+TASKS.md keeps its last ten tasks. Each fifth call fails after its work; each seventh adds a file ``broken``,
+which makes tests fail, and the next one removes it.
 
 committer.py REST_S RECORD
 """

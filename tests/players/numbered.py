@@ -1,6 +1,6 @@
 """Prints numbered lines, ``RUN_ID NUMBER``, each PERIOD seconds, until it ends in its own way.
 
-It appends ``alone PID RUN_ID`` to RECORD/starts, or ``beside PID RUN_ID`` if another run of this record lives.
+It appends ``alone PID RUN_ID`` to RECORD/starts, or ``beside PID RUN_ID`` if another run of it lives.
 RECORD/written.RUN_ID is the number of lines that ``write`` has taken, at most one less than the true one.
 
 - ``print``: it ends only when it is ended;

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tests.soak import judge, plot
 from tests.soak.cast import cast
-from tests.soak.soak import Pace, Soak, as_json
+from tests.soak.soak import Pace, Record, Soak, as_json
 from tests.template import EXECUTE
 from tests.whole.harness import daemon_in
 
@@ -42,6 +42,21 @@ def mounted(place: Path) -> Path | None:
     return place if subprocess.run(words, check=False).returncode == 0 else None
 
 
+def reported(record: Record, out: Path, seed: int) -> list[str]:
+    """Write plot and samples, print the table; return what is wrong."""
+    rows = list(judge.rows(record.samples))
+    minutes = record.samples[-1].at_s / 60
+    title = f"{len(cast())} ralphs for {minutes:.0f} min, {sum(record.faults.values())} faults"
+    (out / "soak.json").write_text(as_json(record))
+    (out / "soak.svg").write_text(plot.svg(record.samples, title))
+    faults = [*record.problems, *(row.fault for row in rows if row.fault)]
+    print(f"{title}, seed {seed}; {record.ends} ends, {record.iterations} iterations")
+    print(", ".join(f"{count} {name}" for name, count in sorted(record.faults.items())))
+    print(judge.table(rows))
+    print("\n".join([*faults, f"samples and plot: {out}"]), flush=True)
+    return faults
+
+
 def main() -> int:
     """Return 1 if something grows or was lost."""
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
@@ -60,18 +75,10 @@ def main() -> int:
         try:
             with daemon_in(root) as daemon:
                 record = Soak(daemon, cast(), pace, options.seed, full).run()
+                faults = reported(record, out, options.seed)
         finally:
             if full is not None:
                 subprocess.run(["umount", "-l", str(full)], check=False)
-    rows = list(judge.rows(record.samples))
-    title = f"{len(cast())} ralphs for {options.seconds / 60:.0f} min, {sum(record.faults.values())} faults"
-    (out / "soak.json").write_text(as_json(record))
-    (out / "soak.svg").write_text(plot.svg(record.samples, title))
-    faults = [*record.problems, *(row.fault for row in rows if row.fault)]
-    print(f"{title}, seed {options.seed}; {record.ends} ends, {record.iterations} iterations")
-    print(", ".join(f"{count} {name}" for name, count in sorted(record.faults.items())))
-    print(judge.table(rows))
-    print("\n".join([*faults, f"samples and plot: {out}"]))
     return 1 if faults else 0
 
 

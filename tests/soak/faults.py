@@ -17,7 +17,7 @@ from tests.soak.cast import Member
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
 
-ENDED_S = 20.0
+ENDED_S, READY_S = 20.0, 180.0
 CONFIGURATION = "[logs]\nrun_bytes = {run_bytes}\ntotal_bytes = {total_bytes}\n"
 RUN_BYTES, TOTAL_BYTES = 1 << 20, 32 << 20
 REQUESTS = (
@@ -80,11 +80,17 @@ class Faults:
     def _kill_daemon(self, _lasts_s: float) -> None:
         self.settle()
         kill_and_wait(self.daemon_pid)
-        self.daemon.start(as_child=True)
+        self.daemon.start(as_child=True, wait=False)
+        wait_for(self._is_ready, timeout_s=READY_S, what="an answer of the next daemon")
+
+    def _is_ready(self) -> bool:
+        with suppress(OSError, http.client.HTTPException):
+            return self.daemon.api("GET", "/v1/ready").status == 200
+        return False
 
     def _restart_daemon(self, _lasts_s: float) -> None:
         self.settle()
-        reply = Person(self.daemon)("regent", "restart", timeout_s=120)
+        reply = Person(self.daemon)("regent", "restart", timeout_s=READY_S)
         if reply.returncode:
             self.problems.append(f"regent restart: {reply}")
 

@@ -84,9 +84,9 @@ BOUNDS = (
 def points(samples: Sequence[Sample], rule: Rule) -> Iterator[Point]:
     """Yield all points of a figure."""
     for sample in samples:
-        if not rule.role:
-            if (value := derived(sample.state).get(rule.name)) is not None:
-                yield "", sample.at_s, value
+        value = None if rule.role else derived(sample.state).get(rule.name)
+        if value is not None:
+            yield "", sample.at_s, value
         for process in sample.processes:
             if process.role == rule.role:
                 yield process.life, sample.at_s, OF_PROCESS[rule.name](process)
@@ -121,4 +121,6 @@ def rows(samples: Sequence[Sample]) -> Iterator[Row]:
 def table(all_rows: Sequence[Row]) -> str:
     """Return the rows as text."""
     width = max(len(row.label) for row in all_rows)
-    return "\n".join(f"{'FAIL' if row.fault else 'ok':<4}  {row.label:<{width}}  {row.text}" for row in all_rows)
+    return "\n".join(
+        f"{'FAIL' if row.fault else 'ok':<4}  {row.label:<{width}}  {row.text}" for row in all_rows
+    )

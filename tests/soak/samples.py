@@ -27,7 +27,7 @@ class Process:
 
 @dataclass(slots=True)
 class Sample:
-    """The figures of one moment, ``at_s`` seconds after the beginning. ``state`` is by the names of FIGURES."""
+    """The figures of one moment, ``at_s`` seconds after the beginning; ``state`` is that of the files."""
 
     at_s: float
     processes: list[Process] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Files:
                     shutil.copyfile(path, f"{copies}/events.db{suffix}")
                     size += path.stat().st_size
             with closing(sqlite3.connect(f"{copies}/events.db")) as events:
-                counts = [events.execute(f"SELECT count(*) FROM {table}") for table in ("events", "outbox")]  # noqa: S608
+                counts = [events.execute(f"SELECT count(*) FROM {table}") for table in ("events", "outbox")]
                 rows, outbox = (int(count.fetchone()[0]) for count in counts)
             return {"events": rows, "outbox": outbox, "events_bytes": size}
         return {}

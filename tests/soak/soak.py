@@ -2,6 +2,7 @@
 
 import json
 import random
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from tests.soak.samples import Files, Sample, processes
 from tests.whole.harness import Daemon, View
 
 STEADY = {"running", "waiting_for_retry", "starting", "testing"}
-SETTLE_S, STOP_S = 90.0, 60.0
+SETTLE_S, STOP_S = 120.0, 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,20 +65,26 @@ class Soak:
         daemon.start(as_child=self.pace.as_child)
         for member in self.members:
             daemon.ask("POST", "/v1/ralphs", member.prepared(daemon))
+        try:
+            self._play()
+        except (AssertionError, subprocess.TimeoutExpired, KeyboardInterrupt) as fault:
+            record.problems.append(f"ended early: {type(fault).__name__} {fault}")
+        self.faults.settle()
+        self._end()
+        record.faults, record.problems = self.faults.done, [*self.faults.problems, *record.problems]
+        return record
+
+    def _play(self) -> None:
         begun = time.monotonic()
         sample_at, fault_at = 0.0, self._rng.expovariate(1 / self.pace.fault_s)
         while (at_s := time.monotonic() - begun) < self.pace.duration_s:
             if at_s >= sample_at:
-                record.samples.append(self._sample(at_s))
+                self.record.samples.append(self._sample(at_s))
                 sample_at = at_s + self.pace.sample_s
             if at_s >= fault_at:
                 self.faults.one(spare_daemon=self.pace.spares_daemon(at_s))
                 fault_at = at_s + self._rng.expovariate(1 / self.pace.fault_s)
             time.sleep(max(0.0, min(sample_at, fault_at, self.pace.duration_s) - (time.monotonic() - begun)))
-        self.faults.settle()
-        self._end()
-        record.faults, record.problems = self.faults.done, [*self.faults.problems, *record.problems]
-        return record
 
     def _sample(self, at_s: float) -> Sample:
         sample = Sample(at_s, list(processes(self.daemon.state)), self._files.figures())
@@ -108,13 +115,17 @@ class Soak:
         for sign in ("Traceback", " ERROR "):
             if sign in log:
                 at = log.index(sign)
-                problems.append(f"{log.count(sign)} {sign.strip()} in the log: {log[max(0, at - 300) : at + 1500]}")
+                problems.append(
+                    f"{log.count(sign)} {sign.strip()} in the log: {log[max(0, at - 300) : at + 1500]}"
+                )
 
     def _views(self) -> list[View]:
         return list(self.daemon.status()["ralphs"])
 
     def _states(self) -> Counter[str]:
-        return Counter(f"{view['name']} {view['state']}" for view in self._views() if view["state"] not in STEADY)
+        return Counter(
+            f"{view['name']} {view['state']}" for view in self._views() if view["state"] not in STEADY
+        )
 
     def _is_steady(self) -> bool:
         return not self._states()

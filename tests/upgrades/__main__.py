@@ -1,6 +1,6 @@
 """``make upgrades``: 0.1.0, then 100 upgrades in a row under load, by two copies of the present code in turn.
 
-SEED=N repeats the choices. Without the commit of 0.1.0 in this clone, the first daemon is of the present code too.
+SEED=N repeats the choices. In a clone without the commit of 0.1.0, the first daemon is of the present code too.
 """
 
 import argparse
@@ -35,7 +35,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.upgrades")
     parser.add_argument("--upgrades", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--seconds", type=float, default=7200.0, help="begin no further upgrade after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=7200.0, help="begin no further upgrade after this time"
+    )
     options = parser.parse_args()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ralphd-upgrades-") as scratch:
@@ -59,10 +61,11 @@ def main() -> int:
             left = daemon.leftovers()
     figures.problems += [f"left behind: {left}"] if left else []
     times = sorted(scene.took_s)
-    print(f"{len(times)} upgrades in {(time.monotonic() - began) / 60:.1f} min, the first from {first.name}, seed {options.seed}")
+    took = f"{(time.monotonic() - began) / 60:.1f} min"
+    print(f"{len(times)} upgrades in {took}, the first from {first.name}, seed {options.seed}")
     print(", ".join(f"{count} by {way}" for way, count in sorted(Counter(scene.ways).items())))
-    print(f"{len(scene.members)} ralphs: {figures.runs} runs, {figures.ends} ends, {figures.lines} lines compared, "
-          f"{figures.commits} commits, {figures.iterations} iterations")  # fmt: skip
+    compared = f"{figures.lines} lines compared, {figures.commits} commits, {figures.iterations} iterations"
+    print(f"{len(scene.members)} ralphs: {figures.runs} runs, {figures.ends} ends, {compared}")
     print(f"until the next daemon answered: median {times[len(times) // 2]:.2f} s, most {times[-1]:.2f} s")
     print("\n".join(figures.problems) or "nothing was lost, nothing was done twice")
     return 1 if figures.problems else 0

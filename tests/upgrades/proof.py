@@ -1,4 +1,4 @@
-"""What became of the ralphs of a scene: no run lost or started twice, no line lost, each end on record once."""
+"""What became of a scene: no run is lost or was started twice, no line is lost, each end is on record once."""
 
 import json
 import re
@@ -32,7 +32,9 @@ def figures_of(scene: Scene) -> Figures:
     events = Counter((event["ralph"], event["type"], event["run_id"]) for event in scene.daemon.events())
     for member in scene.members:
         problems = [*_starts(scene.daemon, member, figures), *_ends(scene.daemon, member, events, figures)]
-        problems += _loop(scene.daemon, member, figures) if member.is_loop else _lines(scene.daemon, member, figures)
+        problems += (
+            _loop(scene.daemon, member, figures) if member.is_loop else _lines(scene.daemon, member, figures)
+        )
         figures.problems += [f"{member.name}: {problem}" for problem in problems]
     log = "".join(path.read_text(errors="replace") for path in scene.daemon.state.glob("ralphd.log*"))
     if "Traceback" in log:
@@ -54,7 +56,9 @@ def _starts(daemon: Daemon, member: Member, figures: Figures) -> list[str]:
     ]
 
 
-def _ends(daemon: Daemon, member: Member, events: Counter[tuple[str, str, str]], figures: Figures) -> list[str]:
+def _ends(
+    daemon: Daemon, member: Member, events: Counter[tuple[str, str, str]], figures: Figures
+) -> list[str]:
     """Compare ``exit.json``, the history and the events."""
     path = daemon.files(member.name) / "history.jsonl"
     entries = daemon.history(member.name) if path.exists() else []
@@ -74,7 +78,9 @@ def _ends(daemon: Daemon, member: Member, events: Counter[tuple[str, str, str]],
         if (run / "run.json").exists() and started != 1:
             problems.append(f"{started} events report the start of {run.name}")
         if (run / "exit.json").exists() and run.name not in on_record:
-            problems.append(f"the end of {run.name} is not on record: {json.loads((run / 'exit.json').read_text())}")
+            problems.append(
+                f"the end of {run.name} is not on record: {json.loads((run / 'exit.json').read_text())}"
+            )
     return problems
 
 
@@ -95,14 +101,18 @@ def _lines(daemon: Daemon, member: Member, figures: Figures) -> list[str]:
         written = int(counter.read_text() or 0) if counter.exists() else 0
         is_over = (path / "exit.json").exists()
         if is_over and len(seen[path.name]) not in (written, written + 1):
-            problems.append(f"{path.name}: {written} lines were written, {len(seen[path.name])} are in the log")
+            problems.append(
+                f"{path.name}: {written} lines were written, {len(seen[path.name])} are in the log"
+            )
     return problems
 
 
 def _loop(daemon: Daemon, member: Member, figures: Figures) -> list[str]:
     """Compare the commits, the iterations on record, and the calls of the agent."""
     iterations = Counter(entry["key"] for entry in daemon.history(member.name, "iteration"))
-    commits = [line for line in member.git(daemon, "log", "--reverse", "--format=%s").splitlines() if "work" in line]
+    commits = [
+        line for line in member.git(daemon, "log", "--reverse", "--format=%s").splitlines() if "work" in line
+    ]
     numbers = Counter(line for line in commits if line.startswith("work "))
     calls = member.calls(daemon)
     figures.iterations += len(iterations)
@@ -111,5 +121,9 @@ def _loop(daemon: Daemon, member: Member, figures: Figures) -> list[str]:
         *(f"iteration {key} is on record twice" for key, count in iterations.items() if count > 1),
         *(f"{count} commits are called {name!r}" for name, count in numbers.items() if count > 1),
         *([f"{calls.count('beside')} calls of its agent beside another one"] if "beside" in calls else []),
-        *([f"{len(calls)} calls made {len(numbers)} commits"] if not 0 <= len(calls) - len(numbers) <= 1 else []),
+        *(
+            [f"{len(calls)} calls made {len(numbers)} commits"]
+            if not 0 <= len(calls) - len(numbers) <= 1
+            else []
+        ),
     ]

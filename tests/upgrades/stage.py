@@ -50,7 +50,7 @@ def small_cast() -> tuple[Member, ...]:
 
 @dataclass(slots=True)
 class Scene:
-    """One state directory. ``took_s`` are the seconds from the end of each daemon until the next one answered."""
+    """One state directory. ``took_s`` are the seconds until each next daemon answered."""
 
     daemon: Daemon
     members: Sequence[Member]
@@ -158,7 +158,9 @@ class Scene:
         return _Threads(lambda: self._operate(name))
 
     def _operate(self, name: str) -> None:
-        with suppress(OSError, HTTPException, ValueError):  # no daemon at this moment: then nothing was promised
+        with suppress(
+            OSError, HTTPException, ValueError
+        ):  # no daemon at this moment: then nothing was promised
             if name == "pause_resume":
                 self.daemon.api("POST", "/v1/ralphs/op-0/pause")
                 self.daemon.api("POST", "/v1/ralphs/op-0/resume")
@@ -175,7 +177,9 @@ class Scene:
     def _operation_holds(self) -> None:
         goal = self._views()["op-0"]["goal"]
         if goal != self.asked and goal != "paused":
-            self.problems.append(f"upgrade {len(self.ways)}: op-0 was asked to be {self.asked}, its goal is {goal}")
+            self.problems.append(
+                f"upgrade {len(self.ways)}: op-0 was asked to be {self.asked}, its goal is {goal}"
+            )
         self.asked = goal
         if goal == "paused":
             self.daemon.ask("POST", "/v1/ralphs/op-0/resume")

@@ -43,7 +43,7 @@ def start_first(first: versions.Copy, daemon: Daemon) -> "subprocess.Popen[bytes
 
 
 def contents(state: Path) -> dict[str, object]:
-    """Return what each file of a state directory holds; of the log of a run that lives only that it is there."""
+    """Return what each file of a state directory holds; of the log of a run only that it is there."""
     files = [path for path in state.rglob("*") if path.is_file() and path.name not in OWN]
     found: dict[str, object] = {
         str(path.relative_to(state)): path.name.startswith("log.") or path.read_bytes()
@@ -69,7 +69,11 @@ def rows(state: Path) -> list[object]:
 def test_living_runs_of_0_1_0_are_adopted_and_it_refuses_to_take_them_back(
     first: versions.Copy, tmp_path: Path
 ) -> None:
-    members = (Member("print-0", (0.05, "print")), Member("loop-0", rest_s=0.2), Member("op-0", (0.05, "slow", 0.1)))
+    members = (
+        Member("print-0", (0.05, "print")),
+        Member("loop-0", rest_s=0.2),
+        Member("op-0", (0.05, "slow", 0.1)),
+    )
     with daemon_in(tmp_path / "one") as daemon:
         scene = Scene(daemon, members, random.Random(1))
         old = start_first(first, daemon)
@@ -116,7 +120,9 @@ def test_a_newer_state_directory_is_refused_and_unchanged(tmp_path: Path) -> Non
 
         daemon.start(wait=False)
         assert daemon.exit_code() == UNUSABLE
-        assert f"written by a newer ralphd (version {version + 1}, this one knows {version})" in daemon.words()
+        assert (
+            f"written by a newer ralphd (version {version + 1}, this one knows {version})" in daemon.words()
+        )
         said = Person(daemon)("regent", "start")
         assert said.returncode == UNUSABLE and "install that ralphd again" in said.stderr
         assert contents(daemon.state) == untouched

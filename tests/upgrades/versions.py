@@ -17,7 +17,7 @@ ANSWER_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One installation below ``place``: ``bin/python`` finds its code first, and the packages of the tests."""
+    """One installation below ``place``: ``bin/python`` finds its code, then the packages of the tests."""
 
     name: str
     place: Path
@@ -71,7 +71,9 @@ def present_version(name: str, place: Path) -> Copy:
 
 def _installed(name: str, place: Path) -> Copy:
     subprocess.run(
-        [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(place)], check=True, capture_output=True
+        [sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(place)],
+        check=True,
+        capture_output=True,
     )
     copy = Copy(name, place)
     (place / "code").mkdir()
