@@ -21,7 +21,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench growth classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench growth classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet upgrades soak clean
 
 dev: $(STAMP)
 
@@ -213,6 +213,14 @@ torture-fleet: TORTURED = test_fleet_torture
 torture-agent torture-landing torture-fleet: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/$(TORTURED).py -k any_order
+
+# A hundred upgrades in a row, the first from 0.1.0, while ralphs work: nothing is lost or done twice. SEED=N repeats one.
+upgrades: $(STAMP)
+	@nice -n 10 $(BIN)/python -m tests.upgrades $(if $(UPGRADES),--upgrades $(UPGRADES)) $(if $(SEED),--seed $(SEED))
+
+# Twenty ralphs with faults for SOAK_S seconds (7200): does anything grow? SOAK_OUT=DIR keeps the plot and the samples.
+soak: $(STAMP)
+	@nice -n 10 $(BIN)/python -m tests.soak --seconds $(or $(SOAK_S),7200) $(if $(SEED),--seed $(SEED)) $(if $(SOAK_OUT),--out $(SOAK_OUT))
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -531,6 +531,7 @@ class Regent:
         watch.cancel()
         commits = await self._commits.commits()
         self._live, self._past = None, live
+        live.run.close()
         self._left()
         self.account.note_gone()
         await self.after_run(record)

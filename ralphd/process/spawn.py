@@ -92,9 +92,13 @@ class Run:
         self._shim_status: int | None = None
         self._known: dict[int, int] = {}
 
-    def __del__(self) -> None:
+    def close(self) -> None:
+        """Release the shim's descriptor, once the end is known: the run may be freed much later."""
         if self._pidfd >= 0:
             os.close(self._pidfd)
+            self._pidfd = -1
+
+    __del__ = close
 
     @property
     def record(self) -> RunRecord | None:
@@ -133,14 +137,9 @@ class Run:
     def adopt(cls, directory: RunDirectory) -> "Run | None":
         """Open a run of an earlier daemon; None if its shim is gone: then call ``read_ended``."""
         run = cls(directory)
-        is_pinned = run._pin_shim()
-        if directory.is_locked() or (is_pinned and not directory.lock_path.exists() and run._is_a_shim()):
-            return run
-        return None
-
-    def _is_a_shim(self) -> bool:
-        # The record alone is no proof: a run can write it.
-        return self.directory.run_id.encode() in shim.arguments(self._shim_pid)
+        # Its record alone does not prove that it is a shim: a run can write the record.
+        is_shim = run._pin_shim() and directory.run_id.encode() in shim.arguments(run._shim_pid)
+        return run if directory.is_locked() or (is_shim and not directory.lock_path.exists()) else None
 
     async def ready(self) -> RunRecord | None:
         """Wait for the run's record; None when the command was not started and its shim is gone.

@@ -21,7 +21,8 @@ from ralphd.store.files import corrupt_name
 
 logger = logging.getLogger(__name__)
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""2 has the tables of 1. It keeps 0.1.0, which would drop what it does not know, off the state directory."""
 BUSY_TIMEOUT_S = 0.2
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
@@ -115,7 +116,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         for pragma in _PRAGMAS:
             connection.execute(pragma)
         if version < SCHEMA_VERSION:
-            tables = Path(__file__).with_name("events.sql").read_text()
+            tables = "" if version else Path(__file__).with_name("events.sql").read_text()
             stamp = f"PRAGMA user_version = {SCHEMA_VERSION};"
             connection.executescript(f"BEGIN IMMEDIATE; {tables} {stamp} COMMIT;")
         connection.execute(BY_TIME)

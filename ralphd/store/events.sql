@@ -1,4 +1,4 @@
--- The tables of events.db, schema version 1 (SCHEMA_VERSION in database.py).
+-- The tables of events.db, in the schema versions 1 and 2 (SCHEMA_VERSION in database.py).
 
 CREATE TABLE events (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

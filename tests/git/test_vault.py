@@ -1,11 +1,13 @@
 """The copy of a repository in the state directory, and what is rebuilt from it."""
 
 import fcntl
+import hashlib
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import zlib
 from copy import copy
 from pathlib import Path
 
@@ -534,6 +536,36 @@ def test_a_vault_that_a_ralph_uses_is_not_removed(place: Place, is_there: bool) 
     remove_unused(place.home, [top / "sub"], 1000.0 + 2 * UNUSED_S)
     remove_unused(place.home, [], 1000.0 + 3 * UNUSED_S)
     assert path.is_dir(), "the 30 days begin again"
+
+
+def test_many_loose_objects_of_a_vault_are_packed(place: Place) -> None:
+    place.take()
+    objects = place.vault.path / "objects"
+    orphans = [sha for n in range(28 * 512) if (sha := loose_blob(objects, b"%d" % n, only="17"))]
+    for _ in range(2):  # git packs what no ref leads to only where there is a pack
+        remove_unused(place.home, [place.top], 1000.0)
+
+    assert [path for path in objects.glob("??/*") if path.is_file()] == []
+    assert all(git_has(place.vault.path, sha) for sha in orphans), "no ref leads to these"
+    _removed(place.top / ".git")
+    place.restore()
+    assert place.git("rev-parse", "HEAD") == place.second
+    place.git("fsck", "--strict")
+
+
+def loose_blob(objects: Path, data: bytes, *, only: str) -> str:
+    """Write a blob whose name begins with ``only``; empty for another one."""
+    whole = b"blob %d\0%s" % (len(data), data)
+    sha = hashlib.sha1(whole, usedforsecurity=False).hexdigest()
+    if not sha.startswith(only):
+        return ""
+    (objects / only).mkdir(exist_ok=True)
+    (objects / only / sha[2:]).write_bytes(zlib.compress(whole))
+    return sha
+
+
+def git_has(path: Path, sha: str) -> bool:
+    return subprocess.run(["git", "cat-file", "-e", sha], cwd=path, check=False).returncode == 0
 
 
 def test_a_clock_that_was_set_back_removes_nothing(place: Place) -> None:

@@ -192,6 +192,20 @@ async def test_a_file_that_breaks_under_a_living_daemon_is_replaced_with_what_is
         assert [delivery.event for delivery in await store.due(FOREVER)] == [queued, new]
 
 
+async def test_a_file_of_version_1_keeps_its_events_and_becomes_2(tmp_path: Path) -> None:
+    path = tmp_path / "events.db"
+    async with opened(path) as store:
+        event = await add(store, "demo", ONE)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 1")
+
+    async with opened(path) as store:
+        assert await store.since(0) == [event]
+        assert [delivery.event for delivery in await store.due(FOREVER)] == [event]
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
+
+
 async def test_a_newer_file_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     connection = sqlite3.connect(path)

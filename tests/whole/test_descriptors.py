@@ -60,3 +60,23 @@ def test_clients_wait_and_ralphs_are_supervised_without_a_descriptor(daemon: Dae
     assert stays.starts() == [(pid, stays.starts()[0][1])]
     ends.end(0)
     daemon.becomes("ends", "done")
+
+
+def test_a_run_that_has_ended_keeps_no_descriptor(daemon: Daemon) -> None:
+    daemon.start()
+    ralph = Witness.of(daemon)
+    ralph.register(**{"healthy_after_seconds": 0})
+    for count in range(1, 6):
+        ralph.started(count)
+        ralph.end(1)
+        ralph.ended(count)
+    ralph.started(6)
+
+    pinned = [pid for pid in pids_of_pidfds(daemon.pid) if pid != daemon.run_record("demo")["shim_pid"]]
+    assert pinned == []
+
+
+def pids_of_pidfds(pid: int) -> list[int]:
+    """The processes that a process has descriptors of; -1 stands for one that has ended."""
+    texts = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    return [int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("Pid:")]
