@@ -167,13 +167,13 @@ async def _serve_until_shutdown(
     from ralphd.api.server import ApiServer
 
     server = ApiServer(create_app(host), listener, is_within=host.callers.is_within)
-    keep_reachable = server.keep_reachable(lambda problem: services.trouble("socket", problem))
+    works = {
+        "reachability": lambda: server.keep_reachable(lambda problem: services.trouble("socket", problem)),
+        "webhooks": sender.run, "supervision": host.look_round, "pruning": host.prune,
+    }  # fmt: skip
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
-        others = [
-            tasks.create_task(work)
-            for work in (keep_reachable, sender.run(), host.look_round(), host.prune())
-        ]
+        others = [tasks.create_task(services.endure(topic, work)) for topic, work in works.items()]
         others.append(tasks.create_task(show_alerts(host.hub, host.webhooks.facts_of, os.environ)))
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
         host.say_ready()

@@ -31,6 +31,7 @@ from ralphd.daemon.reload import DriftWatch
 from ralphd.errors import RalphdError, UnknownRalph, UnusableState
 from ralphd.git import vault
 from ralphd.process.log.log import prune
+from ralphd.process.start_errors import is_lack
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ if TYPE_CHECKING:
 
 
 class Roster:
-    """All Regents of a daemon, one task each. ``unusable``: by name, why a ralph cannot be supervised."""
+    """All Regents of a daemon, one task each. ``unusable``: by name, why a ralph cannot be supervised.
+
+    ``looks`` are those at a ralph that have not ended in time.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -48,6 +52,7 @@ class Roster:
         self._regents: dict[str, Regent] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._revivals: dict[str, asyncio.Task[None]] = {}
+        self.looks: dict[str, asyncio.Task[None]] = {}
 
     def __iter__(self) -> Iterator[Regent]:
         """Iterate over a copy, by name: the roster may change during an await."""
@@ -127,6 +132,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_ROUND_S, RETRY_STARTS_S = 8.0, 5.0
 """A deleted ``.ralph`` is back within 10 s."""
+LATE_S = 2.0
+"""A look at a ralph that takes longer goes on beside those at the others."""
 ESCALATIONS_LOOKED_AT = 200
 ESCALATION_STANDS_S = 3 * 24 * 3600.0
 """About as long as a delivery is tried."""
@@ -246,22 +253,43 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
     """
     drift = DriftWatch()
     every_s = min(LOOK_ROUND_S, services.systemd.ping_every_s or LOOK_ROUND_S)
+    looks = roster.looks
     while True:
         await asyncio.sleep(every_s)
+        drift.begin(roster.directories())
         for regent in roster:
-            try:
-                if roster.find(regent.name) is regent:  # else it was removed during this pass
-                    await regent.account.restore_home()
-                await regent.look_round()
-            except Exception:  # one ralph's odd files must not stop the others' supervision
-                logger.exception("polling a ralph failed", extra={"ralph": regent.name})
-        await drift.look(roster)
+            look, limit_s = looks.pop(regent.name, None), 0.0
+            if look is None:
+                look, limit_s = asyncio.create_task(_look_at(regent, roster, drift)), LATE_S
+            await asyncio.wait([look], timeout=limit_s)
+            services.trouble(f"a look at {regent.name}", _late(regent, look))
+            if not look.done():
+                looks[regent.name] = look
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)
         services.trouble("disk", await asyncio.to_thread(disk_trouble, services.state_directory))
         await services.tell_troubles()
         services.systemd.passed(in_words(roster))
+
+
+async def _look_at(regent: Regent, roster: Roster, drift: DriftWatch) -> None:
+    if roster.find(regent.name) is regent:  # else it was removed during this pass
+        await regent.account.restore_home()
+    await regent.look_round()
+    await drift.look(regent.account)
+
+
+def _late(regent: Regent, look: "asyncio.Task[None]") -> str | None:
+    """Return what is wrong with a look at a ralph. It must not stop the supervision of others."""
+    if not look.done():
+        directory = regent.account.definition.directory
+        return f"{directory} does not answer; its supervision continues when it does: df {directory}"
+    if (fault := look.exception()) is None:
+        return None
+    if not is_lack(fault):
+        logger.error("polling a ralph failed", exc_info=fault, extra={"ralph": regent.name})
+    return f"{type(fault).__name__}: {fault}"
 
 
 async def retry_starts(roster: Roster, services: "Services") -> None:

@@ -35,11 +35,13 @@ class DirectoryClaim:
             self.lock = DirectoryLock.acquire(self._directory)
         return self.lock
 
-    def settle(self, *, supervised: bool, living: bool) -> None:
-        """Hold both while anything runs or will run, and nothing otherwise."""
+    def settle(self, *, supervised: bool, living: bool) -> bool:
+        """Hold both while anything runs or will run, and nothing otherwise. Return whether the directory is
+        there. Blocks, and so does ``take``: a directory on a network may hang.
+        """
         if not supervised:
             self.release()
-            return
+            return os.path.isdir(self._directory)  # noqa: PTH112 - never raises
         if self.lock is None and not living:
             with suppress(DirectoryBusy, DirectoryUnusable):
                 self.take()
@@ -49,6 +51,7 @@ class DirectoryClaim:
         if self._signpost is None:
             with suppress(OSError, Held, DirectoryUnusable):
                 self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
+        return os.path.isdir(self._directory)  # noqa: PTH112
 
     def release(self) -> None:
         # In place: not what a link leads to that was put there meanwhile.

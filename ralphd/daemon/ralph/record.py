@@ -331,14 +331,15 @@ class RalphRecord(RunSource):
         await self.records.heal()
         if self._unsaved:
             await self.save()
-        elif self._stale or not self.files.mirror_is_whole(self.definition.directory):
+        elif self._stale or not await asyncio.to_thread(
+            self.files.mirror_is_whole, self.definition.directory
+        ):
             async with self._writing:
                 await self._save_counters()
         if self.definition.runs_own_loop:
             at_rest = isinstance(self._supervision.state, model.SETTLED)
             home, directory = self.files.home, self.definition.directory
-            if mirror.due(home, directory, at_rest=at_rest):
-                await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
+            await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
             await self.look_at_loop_files()
 
     async def _save_counters(self) -> None:
