@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import field
 from pathlib import Path
@@ -34,6 +35,8 @@ from ralphd.systemd import Systemd
 logger = logging.getLogger(__name__)
 
 OWNERSHIP_EVERY_S = 5.0
+WORKERS, HUNG_S = 256, 5.0
+"""A thread that hangs in a dead file system must keep neither the others' work waiting nor the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,8 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     The caller holds the state directory (``owned``). Raises RalphdError.
     """
     raise_own_limit()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(WORKERS, "worker"))
     async with AsyncExitStack() as parts:
         sockets = settings.systemd.sockets
         handed_over = parts.enter_context(closing(Listener.handed_over(sockets))) if sockets else None
@@ -145,6 +150,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
         keeper = asyncio.create_task(owned.keep())
         parts.callback(keeper.cancel)
         await _serve_until_shutdown(host, services, sender, listener, ready)
+    loop.call_later(HUNG_S, os._exit, 0)
 
 
 async def _undo(what: str, homes: Path, host: Host) -> None:

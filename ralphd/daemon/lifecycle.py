@@ -35,6 +35,7 @@ from ralphd.process.start_errors import is_lack
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
+    from ralphd.core.time import Moment
     from ralphd.daemon.recovery import Recovered
     from ralphd.daemon.services import Services
     from ralphd.store.events import EventStore
@@ -181,16 +182,34 @@ async def load(
     """Return the Regent of a home; its fault, or a bug in its recovery, must not stop those of others."""
     try:
         account = await asyncio.to_thread(recovery.load, RalphFiles(home), services, recovered)
+        roster.unusable.pop(home.name, None)
+        services.trouble(f"ralph {home.name}", None)
         return None if account is None else Regent(account, services)
     except UnusableState as fault:
         unusable = fault
     except Exception as fault:
-        logger.exception("a ralph cannot be loaded", extra={"ralph": home.name})
         why = f"{type(fault).__name__}: {fault}; the daemon's log has the traceback"
         unusable = UnusableState(f"{home.name} cannot be used", why=why, mend="ralphctl regent logs")
+        if not is_lack(fault):
+            logger.exception("a ralph cannot be loaded", extra={"ralph": home.name})
+        elif home.name not in roster.unusable:
+            roster.looks[home.name] = asyncio.create_task(_load_late(home, roster, services))
     roster.unusable[home.name] = unusable
     services.trouble(f"ralph {home.name}", str(unusable))
     return None
+
+
+async def _load_late(home: Path, roster: Roster, services: "Services") -> None:
+    """Load a ralph whose files could not be read, as soon as they can be."""
+    recovered: list[Recovered] = []
+    regent: Regent | None = None
+    while home.name in roster.unusable:
+        await asyncio.sleep(RETRY_STARTS_S)
+        regent = await load(home, roster, services, recovered)
+    await _publish(recovered, services)
+    if regent is not None:
+        roster.take_in(regent)
+        await _revive(regent, services)
 
 
 async def _escalate_again(regent: Regent, services: "Services") -> None:
@@ -219,8 +238,7 @@ async def _revive(regent: Regent, services: "Services") -> None:
         recovered: list[Recovered] = []
         if services.tied is not None:  # what ran ended with the client that it was tied to
             await _stop(regent, services)
-        async for missed in recovery.catch_up(regent, now(), recovered):
-            await feed(regent, missed)
+        await services.endure(f"recovery of {regent.name}", lambda: _catch_up(regent, now(), recovered))
         late.cancel()
         services.trouble(topic, None)
         await _publish(recovered, services)
@@ -234,6 +252,11 @@ async def _revive(regent: Regent, services: "Services") -> None:
         services.trouble(topic, f"it is not watched: {type(fault).__name__}: {fault}")
     finally:
         late.cancel()
+
+
+async def _catch_up(regent: Regent, now: "Moment", recovered: list["Recovered"]) -> None:
+    async for missed in recovery.catch_up(regent, now, recovered):
+        await feed(regent, missed)
 
 
 def _is_at_rest(regent: Regent) -> bool:

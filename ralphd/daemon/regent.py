@@ -462,7 +462,7 @@ class Regent:
             self._spawn_fault = fault
             return events.SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
         except Exception as fault:
-            if not is_lack(fault):
+            if not isinstance(fault, OSError) and not is_lack(fault):
                 raise
             self._left()
             return events.SpawnPostponed(now(), getattr(fault, "strerror", None) or str(fault))
