@@ -18,7 +18,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench classify-score mutants audit constraints nights torture torture-agent torture-landing torture-fleet faults matrix clean
 
 dev: $(STAMP)
 
@@ -186,6 +186,15 @@ torture-fleet: TORTURED = test_fleet_torture
 torture-agent torture-landing torture-fleet: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/$(TORTURED).py -k any_order
+
+# The faults of a machine, for real where it can be done in a mount namespace of its own (root) or in a control group,
+# else in the daemon's calls; and the daemon killed at each failpoint. `test` runs what SEED (1) chooses of both.
+faults: FAULT_TESTS = tests/faults
+matrix: FAULT_TESTS = tests/matrix
+faults matrix: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && FAULTS=1 MATRIX=1 OUTER_MOUNTS=$$(readlink /proc/self/ns/mnt) \
+	  $$(unshare --mount true 2>/dev/null && echo unshare --mount --propagation private) \
+	  $(BIN)/python -m pytest -n $(or $(WORKERS),2) -rs --timeout 300 --basetemp="$$scratch/t" $(FAULT_TESTS)
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)

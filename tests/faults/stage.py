@@ -4,11 +4,12 @@
 """
 
 import mmap
+import os
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -106,3 +107,31 @@ def nothing_is_lost(daemon: FaultyDaemon, ends: Witness, stays: Witness) -> Iter
     assert "Traceback" not in daemon.log() + daemon.words()
     told = daemon.told("")
     assert len(told) == len(set(told)), "each problem is published once"
+
+
+@contextmanager
+def leaf(controller: str, limits: dict[str, str]) -> Iterator[Path]:
+    """A control group of its own with these limits, by their names in version 2; skip where there is none."""
+    old = {"pids.max": "pids.max", "memory.max": "memory.limit_in_bytes"}
+    v1 = Path("/sys/fs/cgroup", controller)
+    is_v1 = (v1 / "cgroup.procs").exists()
+    group = (v1 if is_v1 else Path("/sys/fs/cgroup")) / f"ralphd-fault-{os.getpid()}"
+    try:
+        group.mkdir()
+        for name, value in limits.items():
+            (group / (old[name] if is_v1 else name)).write_text(value)
+    except OSError as fault:
+        with suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no control group with a limit of {controller}: {fault}")
+    try:
+        yield group
+    finally:
+        wait_for(lambda: not (group / "cgroup.procs").read_text(), what=f"an empty {group}")
+        wait_for(lambda: _is_removed(group), what=f"the end of {group}")
+
+
+def _is_removed(group: Path) -> bool:
+    with suppress(OSError):
+        group.rmdir()
+    return not group.exists()
