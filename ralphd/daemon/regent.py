@@ -284,7 +284,9 @@ class Regent:
         """Hold the repository against the vault at the end of an iteration, before the gate asks git."""
         current = self.account.supervision
         is_stale = reports.why_not(current, fact) or reports.is_known(current, fact)
-        if isinstance(fact.report, reports.IterationFinished) and not is_stale:
+        if not isinstance(fact.report, reports.IterationFinished) or is_stale:
+            return
+        if not await asyncio.to_thread(self.holds.is_away):
             await self.custody.at_boundary(fact.run_id)
 
     async def undo(
@@ -573,7 +575,7 @@ class Regent:
         ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
         """
         await self.gate.idle()
-        if not record.survivors:
+        if not record.survivors and not await asyncio.to_thread(self.holds.is_away):
             await self.custody.after_run(record.run_id, seen=seen)
         if (left := await self.gate.repair(record)) is not None:
             await self.request(left)

@@ -10,8 +10,12 @@ from tests.faults.stage import FaultyDaemon
 from tests.whole.harness import Daemon, daemon_in
 from tests.whole.witnesses import Witness
 
-
-CHEAP = ("test_a_file_that_cannot_be_written", "test_a_stolen_lock", "test_a_command_that_is_replaced")
+CHEAP = (
+    "test_a_file_that_cannot_be_written",
+    "test_a_stolen_lock",
+    "test_a_command_that_is_replaced",
+    "test_each_fault",
+)
 """What ``make test`` runs; ``make faults`` runs all of them."""
 
 

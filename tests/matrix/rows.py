@@ -60,28 +60,41 @@ ROWS: tuple[Row, ...] = (
         ("tests/whole/test_gate_failpoints.py",),
     ),
     Row(
-        ("gate.show_old.*", "gate.restore.*", "guard.old_tests.*", "guard.aside.lock"),
+        ("gate.show_old.*", "guard.old_tests.*"),
         "weakened tests are put back once; the commits stay",
         tests=("tests/whole/test_weakened_tests.py",),
     ),
     Row(
-        ("rewritten.*", "guard.move.submodules", "guard.left_kept", "repair.undo.kept"),
+        ("rewritten.*", "guard.move.submodules", "repair.undo.kept"),
         "each commit that an iteration lost is kept, re-applied once and told once",
-        tests=("tests/whole/test_rewritten.py", "tests/whole/test_gate_failpoints.py"),
+        tests=("tests/whole/test_rewritten.py", "tests/git/rewrite/test_cut_off.py"),
     ),
     Row(
         ("vault.rebuild.*",),
         "the repository is whole again; nothing in it is lost",
         tests=("tests/whole/test_custody.py",),
     ),
-    Row(("undo.*",), "an undo is done once, and entered once", tests=("tests/whole/test_undo.py",)),
-    Row(("follow.*",), "what landed is merged once", tests=("tests/whole/test_follow.py",)),
+    Row(
+        ("undo.*",),
+        "an undo is done once, and entered once",
+        tests=("tests/whole/test_undo.py", "tests/whole/test_rewritten.py"),
+    ),
+    Row(
+        ("guard.aside.lock",),
+        "what was set aside is put back, and nothing is overwritten",
+        tests=("tests/git/rewrite/test_cut_off.py",),
+    ),
+    Row(
+        ("follow.*", "gate.restore.*", "guard.left_kept"),
+        "what landed is merged once; what an iteration lost of it is back",
+        tests=("tests/whole/test_follow.py",),
+    ),
     Row(
         ("landing.*",),
         "what lands is tested, lands once, and is told once; no commit is lost",
         tests=(
             *("tests/whole/test_landing.py", "tests/whole/test_landing_tests.py"),
-            *("tests/whole/test_landing_publish.py", "tests/whole/test_landing_torture.py"),
+            *("tests/whole/test_landing_publish.py", "tests/whole/landing_stage.py"),
         ),
     ),
     Row(
@@ -93,7 +106,7 @@ ROWS: tuple[Row, ...] = (
     Row(
         ("loop.*",),
         "the loop goes on; each task is done once",
-        tests=("tests/loop/test_runner.py",),
+        tests=("tests/loop/test_runner.py", "tests/loop/test_phases.py"),
     ),
     Row(
         ("fleet.*",),

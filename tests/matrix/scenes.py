@@ -110,6 +110,8 @@ def a_bad_commit(daemon: Daemon, failpoint: str) -> int:
     (guarded.place / "mine").write_text("not committed\n")
     before = guarded.git("rev-parse", "HEAD")
     dying = Dying(daemon, failpoint)
+    if failpoint == "gate.baseline.done":  # the tests before the first run
+        daemon.arm()
     guarded.register()
     dying.until(lambda: daemon.view("demo")["state"] == "running", "a run")
     daemon.arm()

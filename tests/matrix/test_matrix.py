@@ -36,4 +36,12 @@ def test_the_tests_of_a_row_name_its_failpoints() -> None:
     for row in ROWS:
         texts = "".join(Path(ROOT, path).read_text() for path in row.tests)
         named = [name for name in failpoints() if row.scene is None and row.covers(name)]
-        assert [name for name in named if name not in texts and name.partition(".")[2] not in texts] == []
+        assert [name for name in named if not is_named(name, texts)] == []
+
+
+def is_named(name: str, texts: str) -> bool:
+    """Whether a test kills there. Some leave out the first word; a loop is killed in each phase."""
+    family, _, rest = name.partition(".")
+    if name.startswith("loop.phases"):
+        return "killed_in_any_phase" in texts
+    return f'"{name}"' in texts or (family in ("loop", "landing") and f'"{rest}"' in texts) or "*" in name

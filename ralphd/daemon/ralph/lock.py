@@ -1,5 +1,6 @@
 """The lock on a working directory, and ``.ralph/lock``, which names its holder."""
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -28,6 +29,10 @@ class DirectoryClaim:
 
     def take(self) -> DirectoryLock:
         """Take the lock, or return it. Raise DirectoryBusy (names the holder), DirectoryUnusable."""
+        if self.is_away():
+            raise OSError(
+                errno.ESTALE, f"{self._directory} is on another file system than before: mount it again"
+            )
         if self.lock is not None and not self._is_current(self.lock):
             self.lock.release()  # the directory was removed and made again: this locks nothing any more
             self.lock = None
@@ -41,7 +46,7 @@ class DirectoryClaim:
         """
         if not supervised:
             self.release()
-            return os.path.isdir(self._directory)  # noqa: PTH112 - never raises
+            return self._is_there()
         if self.lock is None and not living:
             with suppress(DirectoryBusy, DirectoryUnusable):
                 self.take()
@@ -51,7 +56,14 @@ class DirectoryClaim:
         if self._signpost is None:
             with suppress(OSError, Held, DirectoryUnusable):
                 self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
-        return os.path.isdir(self._directory)  # noqa: PTH112
+        return self._is_there()
+
+    def is_away(self) -> bool:
+        """Return whether the file system of the directory was unmounted: what is there now is not ours."""
+        try:
+            return self.lock is not None and os.stat(self._directory).st_dev != os.fstat(self.lock.fd).st_dev  # noqa: PTH116
+        except OSError:
+            return False
 
     def release(self) -> None:
         # In place: not what a link leads to that was put there meanwhile.
@@ -66,6 +78,9 @@ class DirectoryClaim:
             if held is not None:
                 held.release()
         self.lock = self._signpost = None
+
+    def _is_there(self) -> bool:
+        return os.path.isdir(self._directory) and not self.is_away()  # noqa: PTH112 - never raises
 
     def _is_current(self, lock: DirectoryLock) -> bool:
         try:
