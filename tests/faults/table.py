@@ -60,7 +60,7 @@ FAULTS = (
     Fault(
         "no memory",
         "`RLIMIT_AS` of daemon and shim; `ENOMEM` in calls",
-        "the daemon goes on. A shim may die: then its run is lost, and is followed by one",
+        "the daemon continues. A shim may die: then its run is lost, and is followed by one",
         ((MACHINE, "test_a_daemon_without_memory"), (MACHINE, "test_a_shim_without_memory")),
     ),
     Fault(
@@ -145,7 +145,7 @@ FAULTS = (
     Fault(
         "a part is stopped for an hour",
         "SIGSTOP of daemon, shim, command, and another clock",
-        "it goes on; no end is lost",
+        "it continues; no end is lost",
         ((AROUND, "test_a_part_that_is_stopped"), ("tests/whole/test_stop.py", "test_a_stopped_shim")),
     ),
     Fault(

@@ -31,7 +31,10 @@ class Row:
 FILES = ("ralph.json", "regent-state.json", "env", "explanation.json")
 ORDERS = ("run_tests", "set_aside", "put_back", "revert", "push")
 WHEN = ("ordered", "done")
-VERBS = ("rev-parse", "update-ref", "read-tree", "commit-tree", "status", "push")
+VERBS = (
+    *("rev-parse", "update-ref", "read-tree", "write-tree", "commit-tree", "status", "fetch", "cat-file"),
+    *("rev-list", "for-each-ref", "ls-files", "diff-tree", "log", "config"),
+)
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -91,7 +94,7 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         ("landing.*",),
-        "what lands is tested, lands once, and is told once; no commit is lost",
+        "what lands is tested, lands once, is announced once; no commit is lost",
         tests=(
             *("tests/whole/test_landing.py", "tests/whole/test_landing_tests.py"),
             *("tests/whole/test_landing_publish.py", "tests/whole/landing_stage.py"),
@@ -105,7 +108,7 @@ ROWS: tuple[Row, ...] = (
     Row(("webhook.arrived",), "a delivery has one id; none is lost", tests=("tests/whole/test_webhooks.py",)),
     Row(
         ("loop.*",),
-        "the loop goes on; each task is done once",
+        "the loop continues; each task is done once",
         tests=("tests/loop/test_runner.py", "tests/loop/test_phases.py"),
     ),
     Row(
