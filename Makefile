@@ -21,7 +21,7 @@ OWN = $(DATA)/ralphd/venv
 LINKS = $(HOME)/.local/bin
 COMMANDS = ralphd ralphctl ralph
 
-.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench growth classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet upgrades soak clean
+.PHONY: install uninstall test-install pictures dev demo quick test test-long test-executed test-systemd test-agents test-web check format lint types contracts docs golden bench growth classify-score mutants fuzz fuzz-contracts fuzz-parsers audit constraints release nights torture torture-agent torture-landing torture-fleet faults matrix upgrades soak clean
 
 dev: $(STAMP)
 
@@ -221,6 +221,15 @@ upgrades: $(STAMP)
 # Twenty ralphs with faults for SOAK_S seconds (7200): does anything grow? SOAK_OUT=DIR keeps the plot and the samples.
 soak: $(STAMP)
 	@nice -n 10 $(BIN)/python -m tests.soak --seconds $(or $(SOAK_S),7200) $(if $(SEED),--seed $(SEED)) $(if $(SOAK_OUT),--out $(SOAK_OUT))
+
+# The faults of a machine, for real where it can be done in a mount namespace of its own (root) or in a control group,
+# else in the daemon's calls; and the daemon killed at each failpoint. `test` runs what SEED (1) chooses of both.
+faults: FAULT_TESTS = tests/faults
+matrix: FAULT_TESTS = tests/matrix
+faults matrix: $(STAMP)
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && FAULTS=1 MATRIX=1 OUTER_MOUNTS=$$(readlink /proc/self/ns/mnt) \
+	  $$(unshare --mount true 2>/dev/null && echo unshare --mount --propagation private) \
+	  $(BIN)/python -m pytest -n $(or $(WORKERS),2) -rs --timeout 300 --basetemp="$$scratch/t" $(FAULT_TESTS)
 
 bench: $(STAMP)
 	@$(BIN)/python -m tests.bench $(ARGS)

@@ -9,6 +9,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, ExitStack, closing, suppress
 from dataclasses import field
 from pathlib import Path
@@ -34,6 +35,8 @@ from ralphd.systemd import Systemd
 logger = logging.getLogger(__name__)
 
 OWNERSHIP_EVERY_S = 5.0
+WORKERS, HUNG_S = 256, 5.0
+"""A thread that hangs in a dead file system must keep neither the others' work waiting nor the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,8 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     The caller holds the state directory (``owned``). Raises RalphdError.
     """
     raise_own_limit()
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(WORKERS, "worker"))
     async with AsyncExitStack() as parts:
         sockets = settings.systemd.sockets
         handed_over = parts.enter_context(closing(Listener.handed_over(sockets))) if sockets else None
@@ -145,6 +150,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
         keeper = asyncio.create_task(owned.keep())
         parts.callback(keeper.cancel)
         await _serve_until_shutdown(host, services, sender, listener, ready)
+    loop.call_later(HUNG_S, os._exit, 0)
 
 
 async def _undo(what: str, homes: Path, host: Host) -> None:
@@ -167,13 +173,13 @@ async def _serve_until_shutdown(
     from ralphd.api.server import ApiServer
 
     server = ApiServer(create_app(host), listener, is_within=host.callers.is_within)
-    keep_reachable = server.keep_reachable(lambda problem: services.trouble("socket", problem))
+    works = {
+        "reachability": lambda: server.keep_reachable(lambda problem: services.trouble("socket", problem)),
+        "webhooks": sender.run, "supervision": host.look_round, "pruning": host.prune,
+    }  # fmt: skip
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(server.run_until_asked())
-        others = [
-            tasks.create_task(work)
-            for work in (keep_reachable, sender.run(), host.look_round(), host.prune())
-        ]
+        others = [tasks.create_task(services.endure(topic, work)) for topic, work in works.items()]
         others.append(tasks.create_task(show_alerts(host.hub, host.webhooks.facts_of, os.environ)))
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
         host.say_ready()

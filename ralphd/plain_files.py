@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from typing import Any, BinaryIO
 
 MAX_PEEK_BYTES = 1 << 20
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Why no file can be read at present: it says nothing about this one."""
 
 
 class Descriptor:

@@ -6,6 +6,8 @@
 ``docs/commands.md``, ``docs/events.md``, ``docs/exit-codes.md``: from help, wire and errors.
 ``docs/rules.md``: from ``tests/requirements.md``.
 ``docs/escapes.md``: what a run can reach, from the table of its tests (``tests.process.sandbox.escapes``).
+``docs/failpoints.md``: the failpoints of the code and the rows of the matrix (``tests.matrix.rows``).
+``docs/faults.md``: the faults of the machine (``tests.faults.table``).
 ``systemd/``: the units that ``ralphctl.service.units`` makes, for who packages ralphd.
 """
 
@@ -14,10 +16,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ralphctl.service import units
+from tests.faults.table import faults_page
 from tests.generated_commands import commands_page
 from tests.generated_configuration import configuration_page
 from tests.generated_events import events_page
 from tests.generated_exit_codes import exit_codes_page
+from tests.generated_failpoints import failpoints_page
 from tests.generated_routes import routes_page
 from tests.generated_rules import rules_page
 from tests.generated_states import states_page
@@ -36,6 +40,8 @@ PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "exit-codes.md": exit_codes_page,
     ROOT / "docs" / "rules.md": rules_page,
     ROOT / "docs" / "escapes.md": escapes_page,
+    ROOT / "docs" / "failpoints.md": failpoints_page,
+    ROOT / "docs" / "faults.md": faults_page,
 }
 
 

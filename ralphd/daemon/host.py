@@ -104,10 +104,13 @@ class Host:
 
     async def look_round(self) -> None:
         """Poll what changes without a request, until cancelled."""
-        starts = lifecycle.retry_starts(self._roster, self._services)
-        look = lifecycle.look_round(self._roster, self._services, self.events)
-        fleet = () if self._fleet is None else (self._fleet.run(),)
-        await asyncio.gather(starts, look, self.landing.run(), self._quota.watch(), *fleet)
+        works = {
+            "starts": lambda: lifecycle.retry_starts(self._roster, self._services),
+            "a look at the ralphs": lambda: lifecycle.look_round(self._roster, self._services, self.events),
+            "landing": self.landing.run, "quota": self._quota.watch,
+        }  # fmt: skip
+        works |= {} if self._fleet is None else {"fleet": self._fleet.run}
+        await asyncio.gather(*(self._services.endure(topic, work) for topic, work in works.items()))
 
     async def prune(self) -> None:
         """Once a minute, until cancelled: delete old logs and events, report refusals that were counted.

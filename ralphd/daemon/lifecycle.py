@@ -31,16 +31,21 @@ from ralphd.daemon.reload import DriftWatch
 from ralphd.errors import RalphdError, UnknownRalph, UnusableState
 from ralphd.git import vault
 from ralphd.process.log.log import prune
+from ralphd.process.start_errors import is_lack
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
+    from ralphd.core.time import Moment
     from ralphd.daemon.recovery import Recovered
     from ralphd.daemon.services import Services
     from ralphd.store.events import EventStore
 
 
 class Roster:
-    """All Regents of a daemon, one task each. ``unusable``: by name, why a ralph cannot be supervised."""
+    """All Regents of a daemon, one task each. ``unusable``: by name, why a ralph cannot be supervised.
+
+    ``looks`` are those at a ralph that have not ended in time.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -48,6 +53,7 @@ class Roster:
         self._regents: dict[str, Regent] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._revivals: dict[str, asyncio.Task[None]] = {}
+        self.looks: dict[str, asyncio.Task[None]] = {}
 
     def __iter__(self) -> Iterator[Regent]:
         """Iterate over a copy, by name: the roster may change during an await."""
@@ -127,6 +133,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_ROUND_S, RETRY_STARTS_S = 8.0, 5.0
 """A deleted ``.ralph`` is back within 10 s."""
+LATE_S = 2.0
+"""A look at a ralph that takes longer goes on beside those at the others."""
 ESCALATIONS_LOOKED_AT = 200
 ESCALATION_STANDS_S = 3 * 24 * 3600.0
 """About as long as a delivery is tried."""
@@ -174,16 +182,34 @@ async def load(
     """Return the Regent of a home; its fault, or a bug in its recovery, must not stop those of others."""
     try:
         account = await asyncio.to_thread(recovery.load, RalphFiles(home), services, recovered)
+        roster.unusable.pop(home.name, None)
+        services.trouble(f"ralph {home.name}", None)
         return None if account is None else Regent(account, services)
     except UnusableState as fault:
         unusable = fault
     except Exception as fault:
-        logger.exception("a ralph cannot be loaded", extra={"ralph": home.name})
         why = f"{type(fault).__name__}: {fault}; the daemon's log has the traceback"
         unusable = UnusableState(f"{home.name} cannot be used", why=why, mend="ralphctl regent logs")
+        if not is_lack(fault):
+            logger.exception("a ralph cannot be loaded", extra={"ralph": home.name})
+        elif home.name not in roster.unusable:
+            roster.looks[home.name] = asyncio.create_task(_load_late(home, roster, services))
     roster.unusable[home.name] = unusable
     services.trouble(f"ralph {home.name}", str(unusable))
     return None
+
+
+async def _load_late(home: Path, roster: Roster, services: "Services") -> None:
+    """Load a ralph whose files could not be read, as soon as they can be."""
+    recovered: list[Recovered] = []
+    regent: Regent | None = None
+    while home.name in roster.unusable:
+        await asyncio.sleep(RETRY_STARTS_S)
+        regent = await load(home, roster, services, recovered)
+    await _publish(recovered, services)
+    if regent is not None:
+        roster.take_in(regent)
+        await _revive(regent, services)
 
 
 async def _escalate_again(regent: Regent, services: "Services") -> None:
@@ -212,8 +238,7 @@ async def _revive(regent: Regent, services: "Services") -> None:
         recovered: list[Recovered] = []
         if services.tied is not None:  # what ran ended with the client that it was tied to
             await _stop(regent, services)
-        async for missed in recovery.catch_up(regent, now(), recovered):
-            await feed(regent, missed)
+        await services.endure(f"recovery of {regent.name}", lambda: _catch_up(regent, now(), recovered))
         late.cancel()
         services.trouble(topic, None)
         await _publish(recovered, services)
@@ -227,6 +252,11 @@ async def _revive(regent: Regent, services: "Services") -> None:
         services.trouble(topic, f"it is not watched: {type(fault).__name__}: {fault}")
     finally:
         late.cancel()
+
+
+async def _catch_up(regent: Regent, now: "Moment", recovered: list["Recovered"]) -> None:
+    async for missed in recovery.catch_up(regent, now, recovered):
+        await feed(regent, missed)
 
 
 def _is_at_rest(regent: Regent) -> bool:
@@ -246,22 +276,66 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
     """
     drift = DriftWatch()
     every_s = min(LOOK_ROUND_S, services.systemd.ping_every_s or LOOK_ROUND_S)
+    looks = roster.looks
     while True:
         await asyncio.sleep(every_s)
+        drift.begin(roster.directories())
+        changed = await _changed(roster, drift)
         for regent in roster:
-            try:
-                if roster.find(regent.name) is regent:  # else it was removed during this pass
-                    await regent.account.restore_home()
-                await regent.look_round()
-            except Exception:  # one ralph's odd files must not stop the others' supervision
-                logger.exception("polling a ralph failed", extra={"ralph": regent.name})
-        await drift.look(roster)
+            look, limit_s = looks.pop(regent.name, None), 0.0
+            if look is None and regent.name in changed:
+                look, limit_s = asyncio.create_task(_look_at(regent, roster, drift)), LATE_S
+            if look is not None:
+                await asyncio.wait([look], timeout=limit_s)
+                if not look.done():
+                    looks[regent.name] = look
+            services.trouble(f"a look at {regent.name}", None if look is None else _late(regent, look))
         if events.degraded:
             await events.heal()
         services.trouble("events", events.degraded)
         services.trouble("disk", await asyncio.to_thread(disk_trouble, services.state_directory))
         await services.tell_troubles()
         services.systemd.passed(in_words(roster))
+
+
+async def _changed(roster: Roster, drift: DriftWatch) -> set[str]:
+    """Return the ralphs at which something has changed, or whose directory does not answer.
+
+    One thread looks at all directories: a thread for each would be most of what an idle daemon costs.
+    """
+    regents, quiet = list[Regent](), set[str]()
+    for each in roster:
+        with suppress(Exception):  # the look at this ralph reports it
+            if each.name not in roster.looks and not each.has_news():
+                regents.append(each)
+
+    def find_quiet() -> None:
+        for each in regents:
+            with suppress(Exception):  # as above
+                if not each.directory_has_news() and not drift.is_new(each.account):
+                    quiet.add(each.name)
+
+    await asyncio.wait([asyncio.create_task(asyncio.to_thread(find_quiet))], timeout=LATE_S)
+    return {each.name for each in roster} - quiet
+
+
+async def _look_at(regent: Regent, roster: Roster, drift: DriftWatch) -> None:
+    if roster.find(regent.name) is regent:  # else it was removed during this pass
+        await regent.account.restore_home()
+    await regent.look_round()
+    await drift.look(regent.account)
+
+
+def _late(regent: Regent, look: "asyncio.Task[None]") -> str | None:
+    """Return what is wrong with a look at a ralph. It must not stop the supervision of others."""
+    if not look.done():
+        directory = regent.account.definition.directory
+        return f"{directory} does not answer; its supervision continues when it does: df {directory}"
+    if (fault := look.exception()) is None:
+        return None
+    if not is_lack(fault):
+        logger.error("polling a ralph failed", exc_info=fault, extra={"ralph": regent.name})
+    return f"{type(fault).__name__}: {fault}"
 
 
 async def retry_starts(roster: Roster, services: "Services") -> None:

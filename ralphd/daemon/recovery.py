@@ -100,10 +100,6 @@ def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) ->
         definition = replace(definition, goal=record.supervision.goal)
     _set_aside_broken(files, services, recovered)
     _renew_environment(files, definition, services)
-    mirror = Mirror(definition.directory)
-    with suppress(DirectoryUnusable, OSError):
-        if mirror.exists():
-            remove_leftovers(mirror.path)
     account = RalphRecord(files, definition, record, services)
     if len(recovered) > before:
         account.redefine(definition)  # what was rebuilt is saved with the next state
@@ -230,6 +226,7 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
     written again, and appended to ``recovered``.
     """
     account = regent.account
+    await asyncio.to_thread(_clean, Mirror(account.definition.directory))
     await regent.resume_gate()
     directories, lives = (
         run_directories(account.files.runs),
@@ -241,7 +238,7 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
         # ``believed``: the state says that this run lives. It wins over an entry in the history, which may
         # have been written just before the daemon died: the Regent has yet to answer that end.
         believed = getattr(account.supervision.state, "run_id", None) == directory.run_id
-        if account.history.has(directory.run_id) and not believed:
+        if (account.history.has(directory.run_id) and not believed) or directory.run_id == regent.living:
             continue
         _govern_by_intent(account, directory)
         if (run := Run.adopt(directory)) is not None and (born := await run.ready()) is not None:
@@ -275,6 +272,12 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
         yield RunEnded(model.ExitFacts(state.run_id, at))  # its directory was removed: nobody saw the end
     if regent.living is None:
         account.take_up()
+
+
+def _clean(mirror: Mirror) -> None:
+    with suppress(DirectoryUnusable, OSError):
+        if mirror.exists():
+            remove_leftovers(mirror.path)
 
 
 def _govern_by_intent(account: RalphRecord, directory: RunDirectory) -> None:

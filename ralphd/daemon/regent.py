@@ -7,12 +7,12 @@ never waits for another. Watchers, timers and the gate run in tasks of their own
 import asyncio
 import json
 import logging
-import os
 import time
 from collections import deque
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ralphd import diagnostics, errors
@@ -44,6 +44,7 @@ from ralphd.process.machine import local_zone
 from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
 from ralphd.process.shim import command_line
 from ralphd.process.spawn import Run
+from ralphd.process.start_errors import is_lack
 from ralphd.process.tree import Stranger, strangers, writable_cgroup
 from ralphd.store.history import load_evidence, save_explanation
 
@@ -89,6 +90,7 @@ class Regent:
         self.log = RalphLog(account.files.runs)
         self.holds = DirectoryClaim(account.definition.directory, services)
         self._services = services
+        self._endure = partial(services.endure, f"supervision of {self.name}")
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(INBOX_BOUND)
         self._held: _Envelope | None = None
         self._boundary = asyncio.Lock()  # held from asking git about a boundary until its verdict
@@ -282,7 +284,9 @@ class Regent:
         """Hold the repository against the vault at the end of an iteration, before the gate asks git."""
         current = self.account.supervision
         is_stale = reports.why_not(current, fact) or reports.is_known(current, fact)
-        if isinstance(fact.report, reports.IterationFinished) and not is_stale:
+        if not isinstance(fact.report, reports.IterationFinished) or is_stale:
+            return
+        if not await asyncio.to_thread(self.holds.is_away):
             await self.custody.at_boundary(fact.run_id)
 
     async def undo(
@@ -307,14 +311,15 @@ class Regent:
                 busy = self.gate.is_interrupted if is_alone else self.gate.is_busy
                 if busy or not is_alone:
                     refuse_while_it_works(self.name, self.account.supervision, is_busy=busy)
-                self.holds.take()  # another Regent, or one without a daemon, may work there
+                # Another Regent, or one without a daemon, may work there.
+                await asyncio.to_thread(self.holds.take)
                 done = await self.gate.undoing.undo(iteration, repair)
                 await self.account.note_head()
                 await self._handle(done.fact, REQUESTED_BY.get())
             except errors.RalphdError as fault:
                 return fault
             finally:
-                self._settle()
+                await self._settle()
             return done
 
     async def enter_request(self, key: str, at: Moment, data: dict[str, Any]) -> None:
@@ -342,19 +347,21 @@ class Regent:
         if envelope.run is not None:
             if envelope.is_abandoned:  # its sender no longer holds ``_boundary``: another run may be open
                 return
-            fault = await self._fault_in(self._open_gate(envelope.run))
+            fault = await self._fault_in(partial(self._open_gate, envelope.run))
+            self._begin(self.gate.worker.work())  # what is open comes to a verdict, after a bug too
             if fault is None:
                 self._held = replace(envelope, run=None)
                 return
         else:
-            event = envelope.event
-            fault = None if event is None else await self._fault_in(self._handle(event, envelope.by))
+            event, fault = envelope.event, None
+            if event is not None:
+                fault = await self._fault_in(partial(self._handle, event, envelope.by))
         envelope.answer(fault)
         if isinstance(envelope.event, events.VerdictReached | events.BaselineTested):
-            await self._fault_in(self.gate.conclude(envelope.event))
+            await self._fault_in(partial(self.gate.conclude, envelope.event))
         is_reverted = isinstance(envelope.event, events.VerdictReached) and envelope.event.verdict.reverted
         if is_reverted or isinstance(envelope.event, events.HistoryRewritten):
-            await self._fault_in(self.custody.after_gate())  # before the next iteration may remove .git
+            await self._fault_in(self.custody.after_gate)  # before the next iteration may remove .git
         if isinstance(envelope.event, events.VerdictReached):
             held, self._held = self._held, None
             if held is None or held.is_abandoned:
@@ -364,16 +371,13 @@ class Regent:
             await self._take(held)
 
     async def _open_gate(self, run: GateRun) -> None:
-        try:
-            if await self.gate.open(run):
-                await self._handle(events.GateRunBegan(self._services.clock.now(), run.run_id))
-        finally:
-            self._begin(self.gate.worker.work())  # what is open comes to a verdict, after a bug too
+        if await self.gate.open(run):
+            await self._handle(events.GateRunBegan(self._services.clock.now(), run.run_id))
 
-    async def _fault_in(self, work: Coroutine[Any, Any, None]) -> errors.RalphdError | None:
+    async def _fault_in(self, work: Callable[[], Awaitable[None]]) -> errors.RalphdError | None:
         """Return what a person can fix. A bug fails this ralph, not the daemon."""
         try:
-            await work
+            await self._endure(work)
         except errors.RalphdError as fault:
             return fault
         except Exception:
@@ -399,15 +403,15 @@ class Regent:
             if fact is event and by is not None:
                 self.account.requested_by = by
             if isinstance(fact, events.RunEnded):
-                await self._explain(fact.ending, before.said, answered)
-            await self.account.write_down(fact, answered)
+                await self._endure(partial(self._explain, fact.ending, before.said, answered))
+            await self._endure(partial(self.account.write_down, fact, answered))
             self.gate.on_event(fact, self.account.supervision)
             for action in answered.actions:
-                if (news := await self._carry_out(action)) is not None:
+                if (news := await self._endure(partial(self._carry_out, action))) is not None:
                     facts.append(news)
         if isinstance(self.account.supervision.state, model.Done):
             self._services.done.set()
-        self._settle()
+        await self._endure(self._settle)
         if self._spawn_fault is not None:
             raise self._spawn_fault
 
@@ -436,7 +440,7 @@ class Regent:
         """Start a run, and return what came of it."""
         now = self._services.clock.now
         try:
-            lock = self.holds.take()
+            lock = await asyncio.to_thread(self.holds.take)
             self.account.take_up()
             await self._look_at_world()
             if (postponed := self._postponed()) is not None:
@@ -459,13 +463,15 @@ class Regent:
             self._left()
             self._spawn_fault = fault
             return events.SpawnFailed(now(), f"{fault.what}: {fault.why}" if fault.why else fault.what)
-        except OSError as fault:
+        except Exception as fault:
+            if not isinstance(fault, OSError) and not is_lack(fault):
+                raise
             self._left()
-            return events.SpawnPostponed(now(), fault.strerror or str(fault))
-        if (born := await run.ready()) is None:
+            return events.SpawnPostponed(now(), getattr(fault, "strerror", None) or str(fault))
+        if (born := await self._endure(run.ready)) is None:  # a second attempt would be a second run
             raise errors.InternalError(f"{directory.run_id} was started and left no record of it")
         self.adopt(run, born)
-        await self._tell_sandbox(born)
+        await self._endure(partial(self._tell_sandbox, born))
         return events.Spawned(born.started_at, born.run_id)
 
     async def _look_at_world(self) -> None:
@@ -526,30 +532,16 @@ class Regent:
         await asyncio.to_thread(save_explanation, directory, ending.at, explanation)
 
     async def _await_end(self, live: LiveRun, watch: "asyncio.Task[Any]") -> None:
-        record = await live.run.ended()
+        endure = partial(self._services.endure, f"end of the run of {self.name}")
+        record = await endure(live.run.ended)
         diagnostics.reach("regent.end_seen")
         watch.cancel()
-        commits = await self._commits.commits()
-        self._live, self._past = None, live
-        live.run.close()
-        self._left()
-        self.account.note_gone()
-        await self.after_run(record)
-        ending = await ending_of(self.account, self.log, record)
-        if self._services.is_cut_off() and record.code is None:  # its shim ended it: not a failure (P5)
-            await self._inbox.put(_Envelope(events.StopRequested(self._services.clock.now(), now=True)))
-        if commits:
-            await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
-        reported_usd = self.account.supervision.tally.cost_usd  # the next start begins a new tally
-        if self.account.configuration.ralph.trust_output:
-            reported_usd = len(self.account.supervision.said.answered)
-            await live.output.count(live_run.COUNTED_AT_END_BYTES)
-            self._post_cost(live, ending.at)
-        await self._inbox.put(_Envelope(events.RunEnded(ending)))
-        await live.output.count(live_run.COUNTED_AT_END_BYTES)
-        if not reported_usd:
+        commits = await endure(self._commits.commits)
+        at, is_paid = await endure(lambda: self._conclude(live, record, commits))
+        await endure(lambda: live.output.count(live_run.COUNTED_AT_END_BYTES))
+        if not is_paid:
             async with self._alone:  # the history has one writer at a time
-                await self.account.records.enter_seen(record.run_id, ending.at, live.output.seen or {})
+                await self.account.records.enter_seen(record.run_id, at, live.output.seen or {})
         # S7: what works in the directory and is not the run's is reported, never killed.
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
@@ -557,13 +549,34 @@ class Regent:
         directory = self.account.definition.directory
         self._strangers = await asyncio.to_thread(strangers, directory, since, known)
 
+    async def _conclude(self, live: LiveRun, record: ExitRecord, commits: int) -> tuple[Moment, bool]:
+        """Have the end answered. Return when it was, and whether the run has reported what it cost."""
+        self._live, self._past = None, live
+        live.run.close()
+        self._left()
+        self.account.note_gone()
+        await self.after_run(record)
+        ending = await ending_of(self.account, self.log, record)
+        is_paid = bool(self.account.supervision.tally.cost_usd)  # the next start begins a new tally
+        if is_trusted := self.account.configuration.ralph.trust_output:
+            is_paid = bool(self.account.supervision.said.answered)
+            await live.output.count(live_run.COUNTED_AT_END_BYTES)
+        if self._services.is_cut_off() and record.code is None:  # its shim ended it: not a failure (P5)
+            await self._inbox.put(_Envelope(events.StopRequested(self._services.clock.now(), now=True)))
+        if commits:
+            await self._inbox.put(_Envelope(events.Committed(ending.at, record.run_id, commits)))
+        if is_trusted:
+            self._post_cost(live, ending.at)
+        await self._inbox.put(_Envelope(events.RunEnded(ending)))
+        return ending.at, is_paid
+
     async def after_run(self, record: ExitRecord, *, seen: bool = True) -> None:
         """Bring the gate's part in a run's end about, before that end is carried out.
 
         ``seen``: a daemon was there. What was committed after an end that nobody saw is somebody else's.
         """
         await self.gate.idle()
-        if not record.survivors:
+        if not record.survivors and not await asyncio.to_thread(self.holds.is_away):
             await self.custody.after_run(record.run_id, seen=seen)
         if (left := await self.gate.repair(record)) is not None:
             await self.request(left)
@@ -589,6 +602,27 @@ class Regent:
             with suppress(OSError):
                 self.account.note_output(self.log.last_output_at(self.living))
 
+    def has_news(self) -> bool:
+        """Return whether ``look_round`` has something to do, as far as the state directory shows."""
+        self._see_output()
+        self.incidents.heed()
+        ralph, live = self.account.configuration.ralph, self._live
+        if self._strangers or self._deleted or ralph.schedule or self.account.has_news():
+            return True
+        is_counted = self._counting is None or self._counting.done()
+        return live is not None and (
+            ralph.trust_output or not live.run.is_kept() or (is_counted and live.output.is_due())
+        )
+
+    def directory_has_news(self) -> bool:
+        """The same as far as the working directory shows. Blocks, in a directory that hangs for ever."""
+        supervised, living = (
+            not isinstance(self.account.supervision.state, model.SETTLED),
+            self._live is not None,
+        )
+        is_settled = self.holds.is_settled(supervised=supervised, living=living)
+        return not is_settled or self.account.copies_are_due() or (living and self._commits.has_changed())
+
     async def look_round(self) -> None:
         """Poll every few seconds: last output, commits, lock file, copies, unsaved state."""
         self._see_output()
@@ -606,23 +640,24 @@ class Regent:
                 self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
             self._post_cost(self._live, now)
         await self.account.freshen()
-        self._settle()
+        if not self._alone.locked():  # else what is carried out does it
+            async with self._alone:
+                await self._settle()
 
     def _post_cost(self, live: LiveRun, at: Moment) -> None:
         is_trusted = self.account.configuration.ralph.trust_output
         if is_trusted and (usd := (live.output.seen or {}).get("cost_usd")):
             self.post(events.CostSeen(at, live.run_id, usd))
 
-    def _settle(self) -> None:
+    async def _settle(self) -> None:
+        """Hold what is to be held. Report once if the directory is gone while a run lives (W7): its command
+        may not notice.
+        """
         self.incidents.heed()
-        self._see_deletion()
         supervised = not isinstance(self.account.supervision.state, model.SETTLED)
-        self.holds.settle(supervised=supervised, living=self._live is not None)
-
-    def _see_deletion(self) -> None:
-        """Report once if the directory is gone while a run lives (W7): its command may not notice."""
+        settle = partial(self.holds.settle, supervised=supervised, living=self._live is not None)
+        is_gone = not await asyncio.to_thread(settle) and self.living is not None
         place = self.account.definition.directory
-        is_gone = self.living is not None and not os.path.isdir(place)  # noqa: PTH112 - never raises
         what = f"{place} is gone, and its ralph still runs: ralphctl stop {self.name}"
         self._deleted = (what,) if is_gone else ()
         self._services.trouble(f"directory of {self.name}", what if is_gone else None)

@@ -7,9 +7,8 @@ person reloads it. As long as the files are untouched, a poll costs a ``stat`` o
 import asyncio
 import hashlib
 import json
-import logging
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -22,7 +21,6 @@ from ralphd.errors import RalphdError
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
-    from ralphd.daemon.regent import Regent
     from ralphd.store.state import Definition
 
 
@@ -54,8 +52,6 @@ def renewed(account: "RalphRecord", flags: Mapping[str, Any] | None = None) -> R
     return Renewal(fresh, changes)
 
 
-logger = logging.getLogger(__name__)
-
 READ_FOR_S = 0.2
 """How long one poll may read changed files; the next one reads the rest."""
 MOST_LISTED = 50
@@ -76,28 +72,28 @@ class _Read:
 
 
 class DriftWatch:
-    """Keeps ``account.drift`` of every ralph up to date. Used by one task only."""
+    """Keeps ``account.drift`` of every ralph up to date."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Read] = {}
+        self._left_s = READ_FOR_S
 
-    async def look(self, regents: Iterable["Regent"]) -> None:
-        """Check every ralph's files, and publish what has changed since the last time."""
-        accounts = {regent.name: regent.account for regent in regents}
-        self._known = {name: read for name, read in self._known.items() if name in accounts}
-        deadline = time.monotonic() + READ_FOR_S
-        for name, account in accounts.items():
-            if not self._is_new(name, account):
-                continue
-            if time.monotonic() > deadline:
-                return
-            try:
-                await self._look_at(name, account)
-            except Exception:  # one ralph's odd files must not hide the drift of others
-                logger.exception("a look for drift failed", extra={"ralph": name})
+    def begin(self, names: Collection[str]) -> None:
+        """Begin a pass, which may read for READ_FOR_S. Forget all others than ``names``."""
+        self._known = {name: read for name, read in self._known.items() if name in names}
+        self._left_s = READ_FOR_S
 
-    def _is_new(self, name: str, account: "RalphRecord") -> bool:
-        known = self._known.get(name)
+    async def look(self, account: "RalphRecord") -> None:
+        """Check a ralph's files, and publish what has changed since the last time."""
+        name = account.definition.name
+        if self._left_s > 0 and await asyncio.to_thread(self.is_new, account):
+            began = time.monotonic()
+            await self._look_at(name, account)
+            self._left_s -= time.monotonic() - began
+
+    def is_new(self, account: "RalphRecord") -> bool:
+        """Return whether the files of a ralph have changed since they were read. Blocks."""
+        known = self._known.get(account.definition.name)
         return (
             known is None
             or known.pinned is not account.definition.configuration

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, wanted
@@ -25,6 +25,7 @@ from ralphd.git.repo import Repository
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock, free_memory, local_zone
 from ralphd.process.sandbox.probe import SandboxProbe
+from ralphd.process.start_errors import is_lack
 from ralphd.store.events import EventStore
 from ralphd.store.shared.quota import QuotaFiles, quota_directory
 from ralphd.systemd import Systemd
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from ralphd.daemon.ralph.run_source import RunSource
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+AGAIN_S, WELL_S = 1.0, 15.0
 
 
 @dataclass(eq=False)
@@ -174,6 +178,26 @@ class Services:
         self.done.set()
         for topic in [topic for topic in self._troubles if topic.endswith(f" {ralph}")]:
             self.trouble(topic, None)
+
+    async def endure(self, topic: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Return ``work()``. While the machine lacks what it needs, start it again: a problem, not a bug.
+
+        Work that never ends is well again after WELL_S without a fault.
+        """
+        while True:
+            well = asyncio.get_running_loop().call_later(WELL_S, self.trouble, topic, None)
+            try:
+                answer = await work()
+            except Exception as fault:
+                if not is_lack(fault):
+                    raise
+                self.trouble(topic, f"{fault or type(fault).__name__}; it is tried again")
+            else:
+                self.trouble(topic, None)
+                return answer
+            finally:
+                well.cancel()
+            await asyncio.sleep(AGAIN_S)
 
     async def tell_troubles(self) -> None:
         """Publish each problem that is new since the last call."""

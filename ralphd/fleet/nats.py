@@ -26,7 +26,7 @@ from nats.js.kv import KeyValue
 
 from ralphd.core.text import one_line
 from ralphd.dataclass import dataclass
-from ralphd.diagnostics import LogLimit
+from ralphd.diagnostics import LogLimit, reach
 from ralphd.fleet.buckets import EVENTS, make_buckets, stream_of
 from ralphd.fleet.entries import (
     LatestEntries,
@@ -250,6 +250,7 @@ class NatsFabric:
         except (NatsError, OSError, TimeoutError, json.JSONDecodeError) as error:
             is_explained = isinstance(error, TimeoutError) and self._problems != before
             raise HubUnreachable(f"{subject}: {self.problem if is_explained else _words(error)}") from error
+        reach(f"fleet.{subject}")
         if task is not None and task.cancelling() > cancelling:  # lost in nats-py, see _end_feeds
             raise asyncio.CancelledError
 

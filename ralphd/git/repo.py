@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.dataclass import dataclass
+from ralphd.diagnostics import reach
 
 FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 READ_BYTES: Final = 4 << 20
@@ -358,6 +359,7 @@ def answer(
         git = started(directory, *words, stdin=pipe, stdout=pipe, stderr=stderr, env=env)
     except OSError:
         return None
+    reach(f"git.{words[0]}.begun")
     with git:
         try:
             output, _ = git.communicate(given, TIME_LIMIT_S if limit_s is None else limit_s)
@@ -365,4 +367,5 @@ def answer(
             return None
         finally:
             ended(git)
+    reach(f"git.{words[0]}.done")
     return git.returncode, output

@@ -5,6 +5,7 @@ reader never sees half a record. A record that is broken or of a newer version c
 then judged by what is left. The formats are stable, since after an upgrade old shims meet a new daemon.
 """
 
+import errno
 import fcntl
 import json
 import os
@@ -19,7 +20,7 @@ from typing import Any, Final, TypeVar
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.dataclass import dataclass
-from ralphd.plain_files import Descriptor, read_plain, sync_directory
+from ralphd.plain_files import PASSING, Descriptor, read_plain, sync_directory
 from ralphd.process.shim import FORMAT_VERSION, write_new
 
 T = TypeVar("T")
@@ -182,6 +183,9 @@ def next_run_directory(runs: Path) -> RunDirectory:
     numbers = (run_number(entry.name) or 0 for entry in os.scandir(runs))
     number = 1 + max((each for each in numbers if each < _MOST_RUNS), default=0)  # a run may write here
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
+    last = max(runs.glob(f"r{number - 1:06d}-*"), default=None)
+    if last is not None and RunDirectory(last).is_locked():
+        raise BlockingIOError(errno.EAGAIN, f"{last.name} has not ended")  # its start went wrong half-way
     path.mkdir(mode=0o700)
     return RunDirectory(path)
 
@@ -211,6 +215,7 @@ def _modified_at(path: Path) -> Moment:
 
 def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
     """Return the record in a file; None when it is missing, broken, of another version or of another run.
+    Raise OSError where the file cannot be read at present: it may say that the run has ended.
 
     A run can write here, so every value is checked by type and range, and nothing is converted.
     """
@@ -218,7 +223,9 @@ def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
         value = json.loads(read_plain(path, MAX_RECORD_BYTES))
         is_ours = value["version"] == FORMAT_VERSION and value["run_id"] == path.parent.name
         return parse(value) if is_ours else None
-    except (OSError, ValueError, OverflowError, RecursionError, KeyError, TypeError):
+    except (OSError, ValueError, OverflowError, RecursionError, KeyError, TypeError) as error:
+        if getattr(error, "errno", None) in (*PASSING, errno.EIO, errno.ESTALE):
+            raise
         return None
 
 

@@ -209,6 +209,7 @@ class Run:
         """
         if self._pin_shim():
             with suppress(ProcessLookupError):
+                diagnostics.reach(f"signal.{number.name}")
                 signal.pidfd_send_signal(self._pidfd, number)
                 signal.pidfd_send_signal(self._pidfd, signal.SIGCONT)  # in case somebody stopped it
 

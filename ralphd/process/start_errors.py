@@ -22,6 +22,10 @@ LONGEST_LINE = 256
 LACKING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.EIO)
 """What a machine can lack for a while; a start that fails for it is retried (F3)."""
 
+ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP)
+"""What is wrong about a file itself; it does not pass."""
+NO_THREAD = "can't start new thread"
+
 LOWER_LEVEL = '[sandbox] level = "auto"  (in the file that sets it)'
 
 Advice: TypeAlias = tuple[str, str]
@@ -34,6 +38,15 @@ def not_startable(
     """Return the error to show for a failed start; ``fault`` is None if the shim itself gave no answer."""
     why, mend = _advice(command, directory, environment.get("PATH", os.defpath), fault)
     return CommandNotStartable(f"cannot start {command[0]}", why=why, mend=mend)
+
+
+def is_lack(fault: BaseException) -> bool:
+    """Return whether the machine is the cause, which may pass, and not a bug: memory, threads, the disk."""
+    if isinstance(fault, BaseExceptionGroup):
+        return all(map(is_lack, fault.exceptions))
+    if isinstance(fault, OSError):
+        return fault.errno not in ABSENT
+    return isinstance(fault, MemoryError) or NO_THREAD in str(fault)
 
 
 async def read_report(descriptor: int, limit_s: float) -> bytes | None:

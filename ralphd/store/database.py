@@ -73,6 +73,7 @@ class Database:
                 connection.execute(sql, values)
             diagnostics.reach("events.before_commit")
             connection.execute("COMMIT")
+            diagnostics.reach("events.committed")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")

@@ -18,7 +18,7 @@ from typing import Any
 
 from ralphd import diagnostics
 from ralphd.errors import DirectoryUnusable, NewerState
-from ralphd.plain_files import Descriptor, open_plain, reason
+from ralphd.plain_files import PASSING, Descriptor, open_plain, reason
 
 MAX_JSON_BYTES = 64 << 20
 _TEMPORARY = ".ralphd-tmp"
@@ -88,7 +88,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """Return the object in a JSON file; None without a file.
 
     A file that is cut off, not an object, a link, another user's or unreadable is moved to
-    ``NAME.corrupt-<time>`` and raises Broken (F2).
+    ``NAME.corrupt-<time>`` and raises Broken (F2). Raises OSError where it cannot be read at present.
     """
     try:
         with open_plain(path) as file:
@@ -103,6 +103,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
+        if getattr(error, "errno", None) in PASSING:
+            raise
         raise Broken(path, reason(error), set_aside(path)) from error
     return content
 

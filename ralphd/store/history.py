@@ -20,6 +20,7 @@ from typing import Any, Final
 from ralphd.core.explanation import Explanation, Sighting
 from ralphd.core.record import PROGRESS_HEADER, progress_line
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
+from ralphd.diagnostics import reach
 from ralphd.plain_files import append_whole, open_plain
 from ralphd.store.files import Broken, as_json, read_json, set_aside, write_whole
 
@@ -75,6 +76,7 @@ class History:
             while self._waiting:
                 append_whole(self._path, self._waiting[0], durable=True)  # creates a file that was removed
                 self._waiting.popleft()
+                reach("history.appended")
         except OSError as error:
             if self.degraded is None:
                 logger.warning("history cannot be written: %s: %s", self._path, error.strerror)

@@ -15,6 +15,7 @@ from ralphd.core.supervision.events import Committed, Event
 from ralphd.core.supervision.model import Goal, RunId, Running, Supervision, Tally
 from ralphd.core.supervision.start_order import Applicant
 from ralphd.daemon import regent as regents
+from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.regent import Regent
 from ralphd.process.rundir import ExitRecord
 from tests.daemon.test_regent_view import a_regent
@@ -117,18 +118,19 @@ async def test_a_deleted_directory_of_a_run_is_reported_once(tmp_path: Path) -> 
     regent, events = await a_regent(tmp_path)
     services, place = regent._services, tmp_path / "gone"
     regent.account.definition = replace(regent.account.definition, directory=place)
-    regent._see_deletion()
+    regent.holds = DirectoryClaim(place, services)
+    await regent._settle()
     assert services.problems() == []
     live = SimpleNamespace(run_id=RUN, record=None, output=SimpleNamespace(seen=None))
     regent._live = cast("LiveRun", live)
 
     for _ in range(2):
-        regent._see_deletion()
+        await regent._settle()
 
     what = f"{place} is gone, and its ralph still runs: ralphctl stop demo"
     assert (services.problems(), services._untold) == ([f"directory of demo: {what}"],) * 2
     assert what in regent.view()["notes"] and what in json.loads(regent.view_bytes())["notes"]
     place.mkdir()
-    regent._see_deletion()
+    await regent._settle()
     assert services.problems() == [] and what not in regent.view()["notes"]
     await events.close()

@@ -43,7 +43,8 @@ class Scene:
         (self.place / "ralph.toml").write_text(text)
 
     async def look(self) -> tuple[dict[str, Any], ...]:
-        await self.watch.look([self.regent])
+        self.watch.begin({self.account.definition.name})
+        await self.watch.look(self.account)
         return tuple(dict(each) for each in self.account.drift)
 
     async def told(self) -> list[StoredEvent]:

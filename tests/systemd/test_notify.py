@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ import pytest
 from ralphd import systemd
 from ralphd.api.server import Listener
 from ralphd.daemon import lifecycle
+from ralphd.daemon.reload import DriftWatch
 from ralphd.errors import HandedOverUnusable
 from tests.helpers import eventually, is_alive, wait_for
 from tests.players import player
@@ -173,61 +174,105 @@ def _is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-async def test_a_pass_that_hangs_gets_no_ping(short: Path) -> None:
-    class Stuck:
-        """A ralph whose look round may hang, and that is all that is asked of it here."""
+class _Ralph:
+    """A ralph whose directory answers once ``may_go_on`` is set."""
 
-        name = "demo"
+    name = "demo"
 
-        def __init__(self) -> None:
-            self.may_go_on = asyncio.Event()
-            self.passes = 0
-            self.account = self
-            self.supervision = self
-            self.state = self
-            self.kind = "running"
+    def __init__(self, *, hangs: bool = False) -> None:
+        self.may_go_on = asyncio.Event()
+        if not hangs:
+            self.may_go_on.set()
+        self.passes = 0
+        self.account = self.supervision = self.state = self.definition = self
+        self.directory, self.kind = Path("/far/away"), "running"
 
-        async def restore_home(self) -> None:
-            pass
+    async def restore_home(self) -> None:
+        pass
 
-        async def look_round(self) -> None:
-            self.passes += 1
-            await self.may_go_on.wait()
-
-    class Roster(list[Stuck]):
-        unusable: Mapping[str, Any] = {}
-
-        def find(self, _: str) -> Stuck:
-            return self[0]
-
-    stuck = Stuck()
-    with manager_at(str(short / "notify")) as manager:
-        loop = _pass_again_and_again(Roster([stuck]), systemd.Systemd(manager.address, ping_every_s=0.05))
-        await eventually(lambda: stuck.passes == 1)
-        await asyncio.to_thread(manager.is_silent_for, 0.5)
-        assert manager.pings() == 0
-
-        stuck.may_go_on.set()
-        await eventually(lambda: manager.pings() > 1)
-        loop.cancel()
-        await asyncio.gather(loop, return_exceptions=True)
+    async def look_round(self) -> None:
+        self.passes += 1
+        await self.may_go_on.wait()
 
 
-def _pass_again_and_again(roster: Any, told: systemd.Systemd) -> "asyncio.Task[None]":
+class _Roster(list[_Ralph]):
+    unusable: Mapping[str, Any] = {}
+
+    def __init__(self, ralph: _Ralph) -> None:
+        super().__init__([ralph])
+        self.looks: dict[str, Any] = {}
+
+    def find(self, _: str) -> _Ralph:
+        return self[0]
+
+    def directories(self) -> dict[str, Path]:
+        return {}
+
+
+class _Services:
+    news, state_directory = None, Path()
+
+    def __init__(self, told: systemd.Systemd) -> None:
+        self.systemd = told
+        self.may_go_on = asyncio.Event()
+        self.troubles: dict[str, str] = {}
+
+    def trouble(self, topic: str, what: str | None) -> None:
+        if what is None:
+            self.troubles.pop(topic, None)
+        else:
+            self.troubles[topic] = what
+
+    async def tell_troubles(self) -> None:
+        await self.may_go_on.wait()
+
+
+@contextmanager
+def _passes(ralph: _Ralph, services: _Services) -> Iterator[None]:
+    """Look at it again and again."""
+
     class Events:
         degraded: None = None
 
-    class Services:
-        systemd = told
-        news = None
-        state_directory = Path()
+    async def drift(_: object, account: object) -> None: ...
 
-        def trouble(self, topic: str, what: str | None) -> None: ...
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(DriftWatch, "look", drift)
+        patched.setattr(lifecycle, "LATE_S", 0.05)
+        work = lifecycle.look_round(cast(Any, _Roster(ralph)), cast(Any, services), cast(Any, Events()))
+        loop = asyncio.get_running_loop().create_task(work)
+        try:
+            yield
+        finally:
+            loop.cancel()
 
-        async def tell_troubles(self) -> None: ...
 
-    work = lifecycle.look_round(roster, cast(Any, Services()), cast(Any, Events()))
-    return asyncio.get_running_loop().create_task(work)
+async def test_a_pass_that_hangs_gets_no_ping(short: Path) -> None:
+    with manager_at(str(short / "notify")) as manager:
+        services = _Services(systemd.Systemd(manager.address, ping_every_s=0.05))
+        ralph = _Ralph()
+        with _passes(ralph, services):
+            await eventually(lambda: ralph.passes == 1)
+            await asyncio.to_thread(manager.is_silent_for, 0.5)
+            assert manager.pings() == 0
+
+            services.may_go_on.set()
+            await eventually(lambda: manager.pings() > 1)
+
+
+async def test_a_ralph_whose_directory_hangs_is_a_problem_and_stops_no_ping(short: Path) -> None:
+    with manager_at(str(short / "notify")) as manager:
+        services = _Services(systemd.Systemd(manager.address, ping_every_s=0.05))
+        services.may_go_on.set()
+        ralph = _Ralph(hangs=True)
+        with _passes(ralph, services):
+            await eventually(lambda: manager.pings() > 1)
+            assert "/far/away does not answer" in services.troubles["a look at demo"]
+            assert ralph.passes == 1
+
+            ralph.may_go_on.set()
+            await eventually(lambda: ralph.passes > 1)
+            assert services.troubles == {}
 
 
 # --- what is taken over ---------------------------------------------------------------------------------

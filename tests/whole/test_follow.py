@@ -105,7 +105,8 @@ def test_where_it_is_pushed_a_person_is_called(daemon: Daemon, branch: Guarded) 
 
 
 @pytest.mark.parametrize(
-    "place", ["guard.left_kept", "guard.move.begun", "guard.move.branch", "gate.restore.done"]
+    "place",
+    ["guard.left_kept", "guard.move.begun", "guard.move.branch", "gate.restore.ordered", "gate.restore.done"],
 )
 def test_a_branch_goes_back_once_wherever_the_daemon_dies(
     daemon: Daemon, main: Guarded, branch: Guarded, place: str

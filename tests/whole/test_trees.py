@@ -379,6 +379,20 @@ def test_a_setup_goes_on_without_the_daemon_that_began_it(project: Project, daem
     assert (project.path("fix") / "log").read_text() == "once\n"
 
 
+def test_a_setup_is_begun_once_though_the_daemon_dies_before_it(project: Project, daemon: Daemon) -> None:
+    project.configure('[ralph]\nsetup = "echo once >> log"\n')
+    daemon.restart(failpoints=["worktree.setup_begun"])
+    project.person("start", "--no-autostart", str(project.directory), "--worktree", "fix", "--", "true")
+    daemon.died()
+    daemon.start()
+
+    if daemon.view("fix")["state"] == "idle":
+        daemon.ask("POST", "/v1/ralphs/fix/start", {})
+
+    daemon.becomes("fix", "done", timeout_s=LONG_S)
+    assert (project.path("fix") / "log").read_text() == "once\n"
+
+
 # --- W1: claims -----------------------------------------------------------------------------------------
 
 
@@ -482,7 +496,9 @@ def test_a_start_in_a_worktree_waits_for_room_and_starts_when_there_is(
     daemon.becomes("fix", "done", timeout_s=LONG_S)
 
 
-@pytest.mark.parametrize("failpoint", ["worktree.unlocked", "worktree.removed", "write.none"])
+@pytest.mark.parametrize(
+    "failpoint", ["worktree.kept", "worktree.unlocked", "worktree.removed", "write.none"]
+)
 def test_a_killed_removal_is_continued_by_the_same_words(
     project: Project, daemon: Daemon, failpoint: str
 ) -> None:
@@ -490,7 +506,8 @@ def test_a_killed_removal_is_continued_by_the_same_words(
     daemon.becomes("fix", "done")
     if failpoint != "write.none":
         daemon.restart(failpoints=[failpoint])
-        daemon.ask_the_dying("DELETE", "/v1/trees/fix")
+        keep = "?keep=true" if failpoint == "worktree.kept" else ""
+        daemon.ask_the_dying("DELETE", f"/v1/trees/fix{keep}")
         daemon.start()
 
     assert project.person("trees", "rm", "fix").returncode == 0

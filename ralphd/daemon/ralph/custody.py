@@ -63,7 +63,7 @@ class Custody:
         self._changed, self._hooks_path = "", None
         if not self._is_on:
             return
-        if Repository.find(self._account.definition.directory) is not None:
+        if await asyncio.to_thread(Repository.find, self._account.definition.directory) is not None:
             self._begin(self._take(at_start=True))
             return
         async with self._alone:
@@ -98,7 +98,7 @@ class Custody:
             try:
                 vault = await asyncio.to_thread(self._vault)
                 if vault is None:
-                    return
+                    return self._trouble(None)
                 before = vault.taken()
                 self._is_first = before is None
                 busy = self._services.busy() if at_start else []

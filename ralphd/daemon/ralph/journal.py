@@ -99,6 +99,11 @@ class Journal:
         """Return the number of the repair with this key, else that of the next. Blocks."""
         return repair_number(self.history.backwards(), key)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether ``heal`` has something to write."""
+        return bool(self.history.degraded or self._progress.degraded)
+
     async def heal(self) -> None:
         """Write what a full disk did not take."""
         if self.history.degraded:

@@ -248,21 +248,30 @@ class CommitWatcher:
         self._repository = await asyncio.to_thread(Repository.find, self._directory)
         self._account.note_reflog(self._mark())
 
+    def has_changed(self) -> bool:
+        """Return whether ``commits`` would look for some. Blocks, in a directory that hangs for ever."""
+        if self._repository is None:
+            return (self._directory / ".git").exists()
+        return self._signature != self._repository.signature()
+
     async def commits(self) -> int:
         """Return the number of commits since the last call, or since the run began."""
-        if self._repository is None and (self._directory / ".git").exists():  # an adopted run, or a new one
-            self._repository = await asyncio.to_thread(Repository.find, self._directory)
-        if self._repository is None or not self._has_changed(self._repository):
+        repository = await asyncio.to_thread(self._changed)
+        if repository is None:
             return 0
         before = self._account.facts.last_commit
         await self._account.note_head()
         moved = self._account.facts.last_commit != before
-        return await asyncio.to_thread(self._count, self._repository, moved)
+        return await asyncio.to_thread(self._count, repository, moved)
 
-    def _has_changed(self, repository: Repository) -> bool:
-        signature = repository.signature()
-        changed, self._signature = signature != self._signature, signature
-        return changed
+    def _changed(self) -> Repository | None:
+        """Return the repository if it has changed since the last call."""
+        if self._repository is None and (self._directory / ".git").exists():  # an adopted run, or a new one
+            self._repository = Repository.find(self._directory)
+        if self._repository is None:
+            return None
+        before, self._signature = self._signature, self._repository.signature()
+        return None if self._signature == before else self._repository
 
     def _count(self, repository: Repository, moved: bool) -> int:
         mark = self._account.facts.reflog

@@ -1,5 +1,6 @@
 """The lock on a working directory, and ``.ralph/lock``, which names its holder."""
 
+import errno
 import json
 import os
 from contextlib import suppress
@@ -28,6 +29,10 @@ class DirectoryClaim:
 
     def take(self) -> DirectoryLock:
         """Take the lock, or return it. Raise DirectoryBusy (names the holder), DirectoryUnusable."""
+        if self.is_away():
+            raise OSError(
+                errno.ESTALE, f"{self._directory} is on another file system than before: mount it again"
+            )
         if self.lock is not None and not self._is_current(self.lock):
             self.lock.release()  # the directory was removed and made again: this locks nothing any more
             self.lock = None
@@ -35,11 +40,13 @@ class DirectoryClaim:
             self.lock = DirectoryLock.acquire(self._directory)
         return self.lock
 
-    def settle(self, *, supervised: bool, living: bool) -> None:
-        """Hold both while anything runs or will run, and nothing otherwise."""
+    def settle(self, *, supervised: bool, living: bool) -> bool:
+        """Hold both while anything runs or will run, and nothing otherwise. Return whether the directory is
+        there. Blocks, and so does ``take``: a directory on a network may hang.
+        """
         if not supervised:
             self.release()
-            return
+            return self._is_there()
         if self.lock is None and not living:
             with suppress(DirectoryBusy, DirectoryUnusable):
                 self.take()
@@ -49,6 +56,21 @@ class DirectoryClaim:
         if self._signpost is None:
             with suppress(OSError, Held, DirectoryUnusable):
                 self._signpost = Lock.acquire(self._mirror.make() / LOCK_FILE, self._text)
+        return self._is_there()
+
+    def is_settled(self, *, supervised: bool, living: bool) -> bool:
+        """Return whether ``settle`` has nothing to do and nothing to report. Blocks as it does."""
+        if not supervised:
+            return self.lock is None is self._signpost and (not living or self._is_there())
+        is_held = self._signpost is not None and self._signpost.in_place() and (self.lock or living)
+        return bool(is_held) and self._is_there()
+
+    def is_away(self) -> bool:
+        """Return whether the file system of the directory was unmounted: what is there now is not ours."""
+        try:
+            return self.lock is not None and os.stat(self._directory).st_dev != os.fstat(self.lock.fd).st_dev  # noqa: PTH116
+        except OSError:
+            return False
 
     def release(self) -> None:
         # In place: not what a link leads to that was put there meanwhile.
@@ -63,6 +85,9 @@ class DirectoryClaim:
             if held is not None:
                 held.release()
         self.lock = self._signpost = None
+
+    def _is_there(self) -> bool:
+        return os.path.isdir(self._directory) and not self.is_away()  # noqa: PTH112 - never raises
 
     def _is_current(self, lock: DirectoryLock) -> bool:
         try:

@@ -331,23 +331,31 @@ class RalphRecord(RunSource):
         data = {"file": "ralph.json", "kept_as": None, "rebuilt_from": "memory", "message": HOME_DELETED}
         await self._services.news.tell("state.recovered", data, ralph=self.definition.name)
 
+    def has_news(self) -> bool:
+        """Return whether ``freshen`` has something to do, as far as the state directory shows."""
+        is_at_work = self.definition.runs_own_loop and not isinstance(self._supervision.state, model.SETTLED)
+        is_due = self._unsaved or self._stale or self._output_is_due() or self.records.is_behind
+        return is_at_work or is_due or not self.files.exists()
+
+    def copies_are_due(self) -> bool:
+        """The same as far as the working directory shows. Blocks, in a directory that hangs for ever."""
+        home, directory = self.files.home, self.definition.directory
+        is_due = self.definition.runs_own_loop and mirror.due(home, directory, at_rest=True)
+        return bool(is_due) or not self.files.mirror_is_whole(directory)
+
     async def freshen(self) -> None:
         """Write what is due: unsaved state, the time of the last output, deleted copies."""
         await self.records.heal()
         if self._unsaved:
             await self.save()
-        elif self._stale or self._output_is_due() or not self._mirror_is_whole():
+        elif self._stale or self._output_is_due() or await asyncio.to_thread(self.copies_are_due):
             async with self._writing:
                 await self._save_counters()
         if self.definition.runs_own_loop:
             at_rest = isinstance(self._supervision.state, model.SETTLED)
             home, directory = self.files.home, self.definition.directory
-            if mirror.due(home, directory, at_rest=at_rest):
-                await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
+            await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
             await self.look_at_loop_files()
-
-    def _mirror_is_whole(self) -> bool:
-        return self.files.mirror_is_whole(self.definition.directory)
 
     def _output_is_due(self) -> bool:
         since = self._output_since
