@@ -7,6 +7,7 @@ Each is the same search in every run (a failure is a failure for everybody), and
 
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -38,6 +39,10 @@ WAITING = (
 # The `python3` of a version manager is a shell script that takes 0.1 s of CPU at each of thousands of starts.
 if (_python := shutil.which("python3")) and Path(_python).read_bytes()[:2] == b"#!":
     os.environ["PATH"] = os.pathsep.join([f"{sys.base_prefix}/bin", os.environ["PATH"]])
+
+# What a shell starts in the background ignores SIGINT, and so would each program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No directory can be made there: what hypothesis would keep beside its database it computes anew.
 set_hypothesis_home_dir(Path(os.devnull) / "hypothesis")

@@ -155,7 +155,8 @@ def expect_other_refs_to_stand(world: World, refs: dict[str, str], theirs: dict[
     """But for the branch, and what a push moved: forward, never otherwise."""
     tree, origin = world.tree, origin_of(world)
     now = refs_of(tree)
-    moving = {f"refs/heads/{facts.position(tree.path).branch}", "refs/remotes/origin/main"}
+    branch = f"refs/heads/{facts.position(tree.path).branch}"
+    moving = {branch, "refs/remotes/origin/main", "refs/remotes/origin/HEAD"}  # made by git 2.48
     assert {name: sha for name, sha in now.items() if name not in moving} == {
         name: sha for name, sha in refs.items() if name not in moving
     }
