@@ -168,15 +168,16 @@ def _last_lines(path: Path) -> Iterator[bytes]:
         return
     with file:
         start = file.seek(0, os.SEEK_END)
-        rest = b""
+        rest: list[bytes] = []  # of a line, the last part first: to join it for each block takes its square
         while start > 0:
-            size = min(_BLOCK, start)
-            start -= size
+            size, start = min(_BLOCK, start), max(0, start - _BLOCK)
             file.seek(start)
-            rest, *lines = (file.read(size) + rest).split(b"\n")
-            yield from filter(None, reversed(lines))
-        if rest:
-            yield rest
+            first, *lines = file.read(size).split(b"\n")
+            if lines:
+                lines[-1], rest = lines[-1] + b"".join(reversed(rest)), []
+                yield from filter(None, reversed(lines))
+            rest.append(first)
+        yield from filter(None, [b"".join(reversed(rest))])
 
 
 class ProgressFile:

@@ -24,6 +24,8 @@ NAMES = ("one", "two", "three", "four", "five", "six")
 REPORTER = "reporter"
 MOST_GROWTH_BYTES = 96 << 20
 MOST_DESCRIPTORS = 24
+MOST_PIDFDS = 128
+"""That of an ended run is closed with its object, which Python's collector of cycles frees now and then."""
 MOST_LINE = 4000
 PATIENCE_S = 180.0
 """All of this runs with the lowest priority, perhaps on a busy machine."""
@@ -72,6 +74,7 @@ class Measured:
 
     rss_bytes: int
     descriptors: int
+    pidfds: int
     status_s: float
 
     @classmethod
@@ -82,11 +85,12 @@ class Measured:
             began = time.monotonic()
             daemon.status()
             took.append(time.monotonic() - began)
-        descriptors = len(os.listdir(f"/proc/{daemon.pid}/fd"))
-        return cls(pages * os.sysconf("SC_PAGESIZE"), descriptors, statistics.median(took))
+        links = [_link(f"/proc/{daemon.pid}/fd/{each}") for each in os.listdir(f"/proc/{daemon.pid}/fd")]
+        pidfds = sum("pidfd" in link for link in links)
+        return cls(pages * os.sysconf("SC_PAGESIZE"), len(links) - pidfds, pidfds, statistics.median(took))
 
     def __str__(self) -> str:
-        return f"{self.rss_bytes >> 20} MiB, {self.descriptors} descriptors, status in {self.status_s:.3f} s"
+        return f"{self.rss_bytes >> 20} MiB, {self.descriptors} descriptors and {self.pidfds} pidfds, status in {self.status_s:.3f} s"
 
 
 @dataclass(slots=True)
@@ -285,6 +289,8 @@ def after(stage: Stage, before: Measured, traffic: Traffic) -> list[str]:
         faults.append(f"the daemon grew: {before} → {now}")
     if now.descriptors - before.descriptors > MOST_DESCRIPTORS:
         faults.append(f"descriptors stay open: {before} → {now}")
+    if now.pidfds > MOST_PIDFDS:
+        faults.append(f"pidfds of ended runs stay open: {before} → {now}")
     if now.status_s > SLOWEST_STATUS_S:
         faults.append(f"status takes long: {before} → {now}")
     return faults + tracebacks(daemon)
@@ -296,6 +302,12 @@ def tracebacks(daemon: Daemon) -> list[str]:
     parts = log.split("Traceback (most recent call last)")
     found = [f"a traceback in the log: …{before[-200:]}{part[:2500]}" for before, part in pairwise(parts)]
     return found[:5] + [f"{len(found)} tracebacks"] * bool(found)
+
+
+def _link(path: str) -> str:
+    with suppress(OSError):
+        return os.readlink(path)
+    return ""
 
 
 def _has_document(daemon: Daemon) -> bool:

@@ -6,6 +6,7 @@ receiver on loopback, so that they change something. The daemon itself is never 
 
 import http.client
 import json
+import re
 import socket
 import threading
 import time
@@ -20,11 +21,14 @@ from typing import Any
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from ralphd import wire
+from ralphd.core.worktrees.rules import MOST_TREES
 from tests.whole.harness import _UnixConnection
 
 STREAM_S = 0.25
 """A stream that is silent for so long is ended towards the client, as if the daemon had ended it."""
 HOOK = "hook-"
+ALWAYS = ("directory", "command", "environment", "url")
+"""What is never passed on as it was sent, if it is what the schema allows."""
 STREAM_BYTES = 1 << 18
 REPLY_S = 60.0
 HOP_BY_HOP = frozenset({"connection", "transfer-encoding", "content-length", "keep-alive", "date", "server"})
@@ -76,51 +80,56 @@ class Harmless:
                 changed["id"] += f"-{_number(json.dumps(body)) % 10_000}"
             return changed
         for key, value in body.items():
-            if _number(key + repr(value)) % 8 or key in (
-                "directory",
-                "command",
-                "environment",
-                "url",
-                "count",
-            ):
+            if _number(key + repr(value)) % 8 or key in ALWAYS:
                 changed[key] = self._value(key, value)
         if "directory" in body and wire.is_name(str(body.get("name"))):
             own = Path(str(changed["directory"])).name
             changed["name"] = own if path.endswith("/ralphs") else f"tree-{_number(body['name']) % 4}"
-        if "url" in body:
+        if (
+            "url" in body
+            and isinstance(body.get("allow_private", True), bool)
+            and _is_plain(body.get("name", ""))
+        ):
             changed["name"] = HOOK + str(_number(repr(body)) % 5)
             changed["allow_private"] = _number(repr(body["url"])) % 8 > 0
-        if isinstance(count := body.get("count"), int) and count > 2:
+        if isinstance(count := body.get("count"), int) and 2 < count <= MOST_TREES:
             changed["count"] = 2
         return changed
 
     def _value(self, key: str, value: Any) -> Any:
+        """Return a harmless value instead of one that the schema allows; one that it refuses stays."""
         match key, value:
-            case "directory", str() if value.startswith("/"):
+            case "directory", str() if value.startswith("/") and _is_plain(value):
                 return str(_pick(self.directories, value))
-            case "command", list() if all(isinstance(each, str) for each in value):
+            case "command", list() if all(map(_is_plain, value)):
                 return list(_pick(self.commands, repr(value)))
-            case "flags", dict():
+            case "flags", dict() if all(map(_is_plain, value)):
                 return _pick(self.flags, repr(value))
-            case "on", list():
+            case "on", list() if all(map(_is_plain, value)) and len(value) <= 100:
                 return ["*"]
-            case "from_ref", str():
+            case "from_ref", str() if _is_id(value) and not value.startswith("-"):
                 return "HEAD"
-            case "branch", str():
+            case "branch", str() if _is_id(value):
                 return f"ralph/branch-{_number(value) % 5}"
-            case (("secret_env" | "secret_file"), str()):
+            case (("secret_env" | "secret_file"), str()) if _is_plain(value) and (
+                key[7] == "e" or value[:1] == "/"
+            ):
                 return None
-            case (("iteration" | "number" | "repair"), int()) if value > 1:
+            case (("iteration" | "number" | "repair"), int()) if 1 < value < 1 << 53:
                 return value % 4
-            case "tasks", list() if all(isinstance(each, str) for each in value):
+            case "tasks", list() if all(map(_is_id, value)) and len(value) <= 1000:
                 return []
             case "environment", dict():
-                return {f"FUZZ_{name}": text for name, text in value.items()} if value else value
-            case "name" | "ralph", str() if wire.is_name(value):
+                return {f"FUZZ_{name}" if name else name: text for name, text in value.items()}
+            case (("name" | "ralph"), str()) if wire.is_name(value):
                 return _pick(self.names, value)
-            case "url", str() if value.strip():
+            case "url", str() if _is_id(value.strip()):
                 return self.webhook + str(_number(value) % 20) if _number(value) % 4 else "http://[" + value
         return value
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, str) and len(value) < 1 << 16 and not re.search("[\x00\ud800-\udfff]", value)
 
 
 def _is_id(value: object) -> bool:

@@ -2,14 +2,17 @@
 
 import json
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History, repair
+from ralphd.store import history as store
+from ralphd.store.history import RECENT_KEYS, WAITING_LINES, History, newest_first, repair
 from tests.store.conftest import SmallDisk
 
 AT = 1_700_000_000.25
@@ -251,3 +254,23 @@ def test_the_newest_entries_are_found_across_blocks(tmp_path: Path) -> None:
 
     assert [entry["key"] for entry in history.newest(4)] == ["6", "5", "4", "3"]
     assert len(history.newest(100)) == 7
+
+
+@given(lines=st.lists(st.integers(0, 10**12)))
+def test_entries_are_read_backwards_whatever_block_they_begin_in(lines: list[int]) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(store, "_BLOCK", 7)
+        path = Path(folder) / "history.jsonl"
+        path.write_text("".join(f'{{"n": {line}}}\n' for line in lines))
+
+        assert [entry["n"] for entry in newest_first(path)] == lines[::-1]
+
+
+def test_a_line_of_many_blocks_is_read_in_linear_time(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_bytes(b"a" * (40 << 20))
+    began = time.process_time()
+
+    assert list(newest_first(path)) == []
+
+    assert time.process_time() - began < 4  # it took the square of its blocks: 8 s
