@@ -91,7 +91,7 @@ class Roster:
 
     async def drop(self, regent: Regent) -> None:
         """Forget a ralph and its files in the state directory; its working directory stays as it is."""
-        regent.holds.release()
+        await asyncio.to_thread(regent.holds.release)
         self._regents.pop(regent.name, None)
         await self._end(self._revivals.pop(regent.name, None))
         await self._end(self._tasks.pop(regent.name, None))
@@ -286,6 +286,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
                 look, limit_s = asyncio.create_task(_look_at(regent, roster, drift)), LATE_S
             await asyncio.wait([look], timeout=limit_s)
             services.trouble(f"a look at {regent.name}", _late(regent, look))
+            regent.account.files.hangs = not look.done()
             if not look.done():
                 looks[regent.name] = look
         if events.degraded:
