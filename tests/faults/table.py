@@ -118,7 +118,7 @@ FAULTS = (
     Fault(
         "a file system that hangs",
         "the daemon's calls below a working directory do not return",
-        "a problem of that ralph, which can be stopped; others are supervised, a daemon starts and ends beside it",
+        "a problem of that ralph, which can be stopped; others are supervised; a daemon starts and ends",
         (
             *((HANGS, "test_a_directory_that_hangs"), (HANGS, "test_a_daemon_starts")),
             (HANGS, "test_a_ralph_whose_directory"),
