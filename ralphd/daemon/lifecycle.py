@@ -91,7 +91,7 @@ class Roster:
 
     async def drop(self, regent: Regent) -> None:
         """Forget a ralph and its files in the state directory; its working directory stays as it is."""
-        regent.holds.release()
+        await asyncio.to_thread(regent.holds.release)
         self._regents.pop(regent.name, None)
         await self._end(self._revivals.pop(regent.name, None))
         await self._end(self._tasks.pop(regent.name, None))
@@ -289,6 +289,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
                 await asyncio.wait([look], timeout=limit_s)
                 if not look.done():
                     looks[regent.name] = look
+            regent.account.files.hangs = look is not None and not look.done()
             services.trouble(f"a look at {regent.name}", None if look is None else _late(regent, look))
         if events.degraded:
             await events.heal()

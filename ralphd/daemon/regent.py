@@ -654,6 +654,8 @@ class Regent:
         may not notice.
         """
         self.incidents.heed()
+        if self.account.files.hangs:
+            return
         supervised = not isinstance(self.account.supervision.state, model.SETTLED)
         settle = partial(self.holds.settle, supervised=supervised, living=self._live is not None)
         is_gone = not await asyncio.to_thread(settle) and self.living is not None

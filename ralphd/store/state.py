@@ -222,10 +222,13 @@ def _passed(current: Supervision) -> bool | None:
 
 
 class RalphFiles:
-    """The files of one ralph, originals and mirrors. All methods block; none needs the event loop."""
+    """The files of one ralph, originals and mirrors. All methods block; none needs the event loop.
+
+    No mirror is written while the working directory ``hangs``.
+    """
 
     def __init__(self, home: Path) -> None:
-        self.home = home
+        self.home, self.hangs = home, False
         self.definition_file = home / "ralph.json"
         self.state_file = home / STATE_FILE
         self.history_file = home / HISTORY_FILE
@@ -299,6 +302,8 @@ class RalphFiles:
 
         A working directory that takes none (full, read-only, gone) costs the copies and nothing else.
         """
+        if self.hangs:
+            return
         with suppress(OSError, DirectoryUnusable):
             Mirror(directory).renew(contents or {}, self.state_file, self.history_file)
             if self._progress_is_due(directory):

@@ -118,8 +118,11 @@ FAULTS = (
     Fault(
         "a file system that hangs",
         "the daemon's calls below a working directory do not return",
-        "a problem of that ralph; others are supervised, and a daemon starts and ends beside it",
-        ((HANGS, "test_a_directory_that_hangs"), (HANGS, "test_a_daemon_starts")),
+        "a problem of that ralph, which can be stopped; others are supervised; a daemon starts and ends",
+        (
+            *((HANGS, "test_a_directory_that_hangs"), (HANGS, "test_a_daemon_starts")),
+            (HANGS, "test_a_ralph_whose_directory"),
+        ),
     ),
     Fault(
         "network black hole",
@@ -206,10 +209,9 @@ a mount, root, or a C compiler is skipped without. Where a fault is made "in the
 
 def faults_page() -> str:
     """The page."""
-    return INTRODUCTION + "".join(
-        f"| {each.what} | {each.how} | {each.seen} | {', '.join(f'`{path}::{name}`' for path, name in _full(each))} |\n"
-        for each in FAULTS
-    )
+    tests = [", ".join(f"`{path}::{name}`" for path, name in _full(each)) for each in FAULTS]
+    rows = zip(FAULTS, tests, strict=True)
+    return INTRODUCTION + "".join(f"| {f.what} | {f.how} | {f.seen} | {by} |\n" for f, by in rows)
 
 
 def _full(fault: Fault) -> list[tuple[str, str]]:

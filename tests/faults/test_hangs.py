@@ -44,3 +44,19 @@ def test_a_daemon_starts_and_ends_beside_a_directory_that_hangs(
     ends.end(0)
     faulty.becomes("ends", "done")
     ends.account_is_true(0)
+
+
+def test_a_ralph_whose_directory_hangs_can_be_stopped(
+    faulty: FaultyDaemon, ends: Witness, stays: Witness
+) -> None:
+    faulty.begin()
+    hangs, worker = ends.register()["ralph_pid"], stays.register()["ralph_pid"]
+    faulty.break_("hang 0 /home/ends")
+    wait_for(lambda: faulty.told("/home/ends does not answer"), timeout_s=20, what="the problem")
+    faulty.ask("POST", "/v1/ralphs/ends/stop", {"now": True})
+    wait_for(lambda: not is_alive(hangs), what="the end of the run")
+    faulty.heal()
+    faulty.becomes("ends", "stopped", timeout_s=20)
+    faulty.well()
+    assert [entry["outcome"] for entry in faulty.history("ends")] == ["asked"]
+    assert is_alive(worker)

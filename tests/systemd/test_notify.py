@@ -184,7 +184,8 @@ class _Ralph:
         if not hangs:
             self.may_go_on.set()
         self.passes = 0
-        self.account = self.supervision = self.state = self.definition = self
+        self.account = self.supervision = self.state = self.definition = self.files = self
+        self.hangs = False
         self.directory, self.kind = Path("/far/away"), "running"
 
     async def restore_home(self) -> None:
@@ -268,7 +269,7 @@ async def test_a_ralph_whose_directory_hangs_is_a_problem_and_stops_no_ping(shor
         with _passes(ralph, services):
             await eventually(lambda: manager.pings() > 1)
             assert "/far/away does not answer" in services.troubles["a look at demo"]
-            assert ralph.passes == 1
+            assert (ralph.passes, ralph.hangs) == (1, True)
 
             ralph.may_go_on.set()
             await eventually(lambda: ralph.passes > 1)
