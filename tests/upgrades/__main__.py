@@ -1,6 +1,6 @@
 """``make upgrades``: 0.1.0, then 100 upgrades in a row under load, by two copies of the present code in turn.
 
-SEED=N repeats the choices. In a clone without the commit of 0.1.0, the first daemon is of the present code too.
+SEED=N repeats the choices. In a clone without the commit of 0.1.0, the first daemon is of the present code.
 """
 
 import argparse
