@@ -49,7 +49,7 @@ def main() -> int:
             scene.begin(ctl_of(first, daemon))
             ctls = rotation([ctl_of(copy, daemon) for copy in new])
             for _ in range(options.upgrades):
-                time.sleep(scene.rng.uniform(0.5, 4))
+                time.sleep(scene.rng.uniform(0.5, 3))
                 scene.upgrade(next(ctls))
                 if time.monotonic() - began > options.seconds:
                     break
