@@ -25,6 +25,7 @@ LONG = (
     *("whole/test_fleet_quota", "whole/test_fleet_landing.py::test_what_a_dead", "fleet/test_hub_three"),
     *("whole/test_fleet_pane.py::test_an_agent", "whole/test_fleet_pane.py::test_a_person"),
     *("fleet/test_crowd", "daemon/fleet/test_quota.py::test_after_any_faults"),
+    "upgrades/test_upgrades.py::test_living_runs_of_0_1_0",
 )
 """What narrow tests show too, with whole machines: `make test-long`."""
 WAITING = (

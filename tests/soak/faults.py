@@ -81,7 +81,11 @@ class Faults:
         self.settle()
         kill_and_wait(self.daemon_pid)
         self.daemon.start(as_child=True, wait=False)
-        wait_for(self._is_ready, timeout_s=READY_S, what="an answer of the next daemon")
+        self.await_daemon()
+
+    def await_daemon(self) -> None:
+        """Wait until the daemon that was started answers; on a machine with other work that takes long."""
+        wait_for(self._is_ready, timeout_s=READY_S, what="an answer of the daemon")
 
     def _is_ready(self) -> bool:
         with suppress(OSError, http.client.HTTPException):

@@ -28,13 +28,13 @@ def svg(samples: Sequence[Sample], title: str) -> str:
     width, height = COLUMNS * (WIDTH + MARGIN) + 16, HEAD + lines * (HEIGHT + MARGIN)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">',
-        f"<style>{STYLE}</style><rect width='{width}' height='{height}'/>",
-        f"<text class='t' x='16' y='22'>{html.escape(title)}</text>",
+        f'<style>{STYLE}</style><rect width="{width}" height="{height}"/>',
+        f'<text class="t" x="16" y="22">{html.escape(title)}</text>',
     ]
     for number, rule in enumerate(SHOWN):
         x = 16 + number % COLUMNS * (WIDTH + MARGIN)
         y = HEAD + number // COLUMNS * (HEIGHT + MARGIN)
-        parts.append(f"<g transform='translate({x} {y})'>{_chart(samples, rule)}</g>")
+        parts.append(f'<g transform="translate({x} {y})">{_chart(samples, rule)}</g>')
     return "\n".join([*parts, "</svg>", ""])
 
 
@@ -46,14 +46,14 @@ def _chart(samples: Sequence[Sample], rule: Rule) -> str:
     top = max((value for life in lives.values() for _, value in life), default=0.0) * 1.1 or 1.0
     step = max(1, len(samples) // MOST_POINTS)
     drawn = []
-    for life in lives.values():
-        thinned = [*life[:-1:step], life[-1]]
+    for line in lives.values():
+        thinned = [*line[:-1:step], line[-1]]
         drawn += [f"{'ML'[at > 0]}{WIDTH * at_s / end_s:.0f} {HEIGHT - HEIGHT * value / top:.1f}"
                   for at, (at_s, value) in enumerate(thinned)]  # fmt: skip
     return (
-        f"<text y='12'>{html.escape(rule.label)}</text>"
-        f"<text class='a' x='{WIDTH}' y='12' text-anchor='end'>{top:.4g}</text>"
-        f"<text class='a' x='{WIDTH}' y='{HEIGHT + 30}' text-anchor='end'>{end_s / 60:.0f} min</text>"
-        f"<g transform='translate(0 16)'><path class='g' d='M0 0H{WIDTH}M0 {HEIGHT}H{WIDTH}'/>"
-        f"<path d='{''.join(drawn)}'/></g>"
+        f'<text y="12">{html.escape(rule.label)}</text>'
+        f'<text class="a" x="{WIDTH}" y="12" text-anchor="end">{top:.4g}</text>'
+        f'<text class="a" x="{WIDTH}" y="{HEIGHT + 30}" text-anchor="end">{end_s / 60:.0f} min</text>'
+        f'<g transform="translate(0 16)"><path class="g" d="M0 0H{WIDTH}M0 {HEIGHT}H{WIDTH}"/>'
+        f'<path d="{"".join(drawn)}"/></g>'
     )

@@ -62,7 +62,8 @@ class Soak:
         """Play it; return what was seen, the violations included."""
         daemon, record = self.daemon, self.record
         daemon.configure(CONFIGURATION.format(run_bytes=RUN_BYTES, total_bytes=TOTAL_BYTES))
-        daemon.start(as_child=self.pace.as_child)
+        daemon.start(as_child=self.pace.as_child, wait=False)
+        self.faults.await_daemon()
         for member in self.members:
             daemon.ask("POST", "/v1/ralphs", member.prepared(daemon))
         try:

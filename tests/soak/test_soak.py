@@ -13,7 +13,7 @@ from tests.soak.samples import Process, Sample
 from tests.soak.soak import Pace, Soak, as_json
 from tests.whole.harness import daemon_in
 
-SHORT = Pace(duration_s=5.0, sample_s=1.0, fault_s=0.4, as_child=False)
+SHORT = Pace(duration_s=4.0, sample_s=1.0, fault_s=0.4, as_child=False)
 
 
 def lives(*slopes: float, count: int = 40) -> list[tuple[str, float, float]]:

@@ -1,6 +1,6 @@
 """``make upgrades``: 0.1.0, then 100 upgrades in a row under load, by two copies of the present code in turn.
 
-SEED=N repeats the choices. In a clone without the commit of 0.1.0, the first daemon is of the present code too.
+SEED=N repeats the choices. In a clone without the commit of 0.1.0, the first daemon is of the present code.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def main() -> int:
             scene.begin(ctl_of(first, daemon))
             ctls = rotation([ctl_of(copy, daemon) for copy in new])
             for _ in range(options.upgrades):
-                time.sleep(scene.rng.uniform(0.5, 4))
+                time.sleep(scene.rng.uniform(0.5, 3))
                 scene.upgrade(next(ctls))
                 if time.monotonic() - began > options.seconds:
                     break

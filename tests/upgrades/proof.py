@@ -1,4 +1,4 @@
-"""What became of a scene: no run is lost or was started twice, no line is lost, each end is on record once."""
+"""What became of a scene: no run is lost or started twice, no line is lost, each end is on record once."""
 
 import json
 import re

@@ -17,7 +17,7 @@ from tests.helpers import is_alive, wait_for
 from tests.soak.cast import FLAGS, GATE, Member
 from tests.whole.harness import Daemon, View
 
-END_S, STEADY_S = 60.0, 120.0
+END_S, STEADY_S = 180.0, 240.0
 Ctl = Callable[..., "subprocess.CompletedProcess[str]"]
 """``ctl(*words)`` runs ``ralphctl`` of one version to its end."""
 WAYS = ("restart", "restart", "kill", "kill", "leave", "stop")
@@ -63,6 +63,7 @@ class Scene:
     def begin(self, ctl: Ctl) -> None:
         """Start the first daemon, and the ralphs."""
         self._done(ctl("regent", "start"))
+        wait_for(self.is_ready, timeout_s=END_S, what="an answer of the first daemon")
         for member in self.members:
             self.daemon.ask("POST", "/v1/ralphs", member.prepared(self.daemon))
         self.is_steady()
@@ -108,7 +109,8 @@ class Scene:
             os.close(pinned)
 
     def _done(self, said: "subprocess.CompletedProcess[str]") -> None:
-        assert said.returncode == 0, said
+        # On a machine with other work a daemon starts in more than the 30 s that ralphctl waits.
+        assert said.returncode == 0 or "was not ready after" in said.stderr, said
 
     def is_ready(self) -> bool:
         with suppress(OSError, HTTPException):

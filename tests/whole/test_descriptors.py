@@ -65,7 +65,7 @@ def test_clients_wait_and_ralphs_are_supervised_without_a_descriptor(daemon: Dae
 def test_a_run_that_has_ended_keeps_no_descriptor(daemon: Daemon) -> None:
     daemon.start()
     ralph = Witness.of(daemon)
-    ralph.register(**{"healthy_after_seconds": 0})
+    ralph.register(healthy_after_seconds=0)
     for count in range(1, 6):
         ralph.started(count)
         ralph.end(1)
