@@ -228,12 +228,9 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
     account = regent.account
     await asyncio.to_thread(_clean, Mirror(account.definition.directory))
     await regent.resume_gate()
-    directories, lives = (
-        run_directories(account.files.runs),
-        getattr(account.supervision.state, "run_id", None),
-    )
-    ended = (each.run_id for each in directories if each.run_id != lives)
-    await asyncio.to_thread(account.history.recall, ended)
+    directories = run_directories(account.files.runs)
+    lives = getattr(account.supervision.state, "run_id", None)
+    await asyncio.to_thread(account.history.recall, {each.run_id for each in directories} - {lives})
     for directory in directories:
         # ``believed``: the state says that this run lives. It wins over an entry in the history, which may
         # have been written just before the daemon died: the Regent has yet to answer that end.

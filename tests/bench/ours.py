@@ -16,7 +16,7 @@ from typing import Any
 from ralphd.process import tree
 from ralphd.process.rundir import RunDirectory, RunRecord
 from tests.bench.measure import clear_away, cpu_s, is_alive, wait_until
-from tests.bench.unix_http import ask
+from tests.bench.unix_http import ANSWER_S, ask
 
 START_S = 20.0
 END_S = 90.0  # of a daemon with hundreds of runs, on a loaded machine
@@ -125,10 +125,12 @@ class Daemon:
             if RunDirectory(path).is_locked():
                 tree.sweep(RunDirectory(path).run_id, None, limit_s=5.0)
 
-    def ask(self, method: str, target: str, body: Mapping[str, Any] | None = None) -> Any:
+    def ask(
+        self, method: str, target: str, body: Mapping[str, Any] | None = None, limit_s: float = ANSWER_S
+    ) -> Any:
         """One request; its JSON reply. Raises RuntimeError on a refusal."""
         data = None if body is None else json.dumps(body).encode()
-        return json.loads(ask(self.socket, method, target, data, "application/json") or b"null")
+        return json.loads(ask(self.socket, method, target, data, "application/json", limit_s) or b"null")
 
     def status(self) -> dict[str, dict[str, Any]]:
         """Every ralph's view, by name."""

@@ -11,8 +11,8 @@ ANSWER_S = 20.0
 class UnixConnection(http.client.HTTPConnection):
     """HTTP over a Unix socket."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=ANSWER_S)
+    def __init__(self, path: str, limit_s: float = ANSWER_S) -> None:
+        super().__init__("localhost", timeout=limit_s)
         self._path = path
 
     def connect(self) -> None:
@@ -22,9 +22,11 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(path: str, method: str, target: str, body: bytes | None, content_type: str) -> bytes:
+def ask(
+    path: str, method: str, target: str, body: bytes | None, content_type: str, limit_s: float = ANSWER_S
+) -> bytes:
     """One request, one connection. Raises OSError where nobody listens, RuntimeError on a refusal."""
-    connection = UnixConnection(path)
+    connection = UnixConnection(path, limit_s)
     try:
         connection.request(method, target, body, {"content-type": content_type} if body else {})
         reply = connection.getresponse()

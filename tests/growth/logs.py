@@ -1,7 +1,7 @@
 """By the bytes of a ralph's logs: the last lines, the lines since a moment, following, memory.
 
-The logs are real up to 10 GB: a child prints them, and its shim stores them. Beyond that, the run is there
-several times, as hard links: no reader may open what lies before the lines that it was asked for.
+The logs are real but for the largest size: a child prints them, and its shim stores them. There, the run is
+there many times, as hard links: no reader may open what lies before the lines that it was asked for.
 """
 
 import os
@@ -39,12 +39,12 @@ exec sleep 3600
 HOW = (
     "One run prints lines of 100 bytes until its log has that size, is silent for two seconds, and prints"
     f" {MARKERS:,} more. `run_bytes` is 40 GiB. The lines since a moment are those {MARKERS:,}. Following is"
-    f" {FOLLOWED_S:g} s of `ralphctl logs -f` in which nothing comes. At the largest size the run of 10 GB is"
-    f" there {COPIES + 1} times, as hard links, before a new run that prints the same last lines."
+    f" {FOLLOWED_S:g} s of `ralphctl logs -f` in which nothing comes. At the largest size the whole log is"
+    " there many times, as hard links, before a new run that prints the same last lines."
 )
 
 
-def measured(root: Path, sizes: Sequence[int] = SIZES) -> Series:
+def measured(root: Path, sizes: Sequence[int] = SIZES, copies: int = COPIES) -> Series:
     """Let one run print, and look at its log at each size."""
     table, daemon = Table(), Daemon(root / "logs", configuration=CONFIGURATION)
     script = daemon.home / "print.sh"
@@ -60,7 +60,7 @@ def measured(root: Path, sizes: Sequence[int] = SIZES) -> Series:
         daemon.ask("POST", "/v1/ralphs/printer/stop", {"now": True})
         await_state(daemon, "printer", "stopped")
         daemon.shut()
-        total = _copied(daemon.run_directory("printer"))
+        total = _copied(daemon.run_directory("printer"), copies)
         (daemon.home / f"printed.{steps[0]}").unlink()
         script.write_text(SCRIPT.replace('for size in "$@"', f"for size in {steps[0]}"))
         daemon.start()
@@ -71,14 +71,14 @@ def measured(root: Path, sizes: Sequence[int] = SIZES) -> Series:
     return Series("logs", "By the bytes of the logs", "bytes", HOW, table.curves())
 
 
-def _copied(run: Path) -> int:
-    """Link a run COPIES times below other ids of the same number; return the bytes that seem to be there."""
-    for number in range(COPIES):
+def _copied(run: Path, copies: int) -> int:
+    """Link a run so many times below other ids of the same number; return the bytes that seem to be there."""
+    for number in range(copies):
         copy = run.with_name(f"{run.name.partition('-')[0]}-{number:08x}")
         copy.mkdir(mode=0o700)
         for file in run.iterdir():
             os.link(file, copy / file.name)
-    return (COPIES + 1) * sum(file.stat().st_size for file in run.glob("log.*"))
+    return (copies + 1) * sum(file.stat().st_size for file in run.glob("log.*"))
 
 
 def _measure(table: Table, daemon: Daemon, size: int, step: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.bench.fleet import SILENT, UNHURRIED, WATCHED_AFTER_S
-from tests.bench.measure import cpu_s, rss_mb, wait_until
+from tests.bench.measure import clear_away, cpu_s, rss_mb, wait_until
 from tests.bench.ours import Daemon
 from tests.growth.curve import FLAT, LINEAR, Series, Table
 from tests.growth.spent import START_S, api_ms, ctl_ms, idle_ms
@@ -31,8 +31,9 @@ def measured(root: Path, sizes: Sequence[int] = SIZES, windows: int = WINDOWS) -
         try:
             daemon.start()
             _measure(table, daemon, size, windows)
-        finally:
-            daemon.close()
+        finally:  # the end of hundreds of runs is not what is measured
+            daemon.kill()
+            clear_away()
     return Series("ralphs", "By the number of ralphs", "ralphs", HOW, table.curves())
 
 

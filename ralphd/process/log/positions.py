@@ -82,9 +82,9 @@ def _offset_at(path: Path, since: Moment) -> int:
     """
     wanted, low, high = records.stored_time(since), 0, size_of(path)
     while high - low > 2 * records.BLOCK_BYTES:
-        lines = parse(chunk := _block_before(path, (low + high) // 2))
-        is_before = len(lines) > 1 and "" < lines[-1].at < wanted
-        low, high = (lines[-2].end, high) if is_before else (low, chunk.start)
+        lines = parse(chunk := _block_before(path, (low + high) // 2))[:-1]  # the last one may be cut
+        is_before = "" < max((line.at for line in lines), default="") < wanted
+        low, high = (lines[-1].end, high) if is_before else (low, chunk.start)
     return low
 
 

@@ -7,14 +7,20 @@ import pytest
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.model import (
     Attempting,
+    Began,
     EndLoop,
     Finished,
     LoopPolicy,
+    LoopWoke,
     PauseReason,
     ReportAttempt,
+    Resting,
     SaveCheckpoint,
+    TaskRecord,
+    TaskState,
 )
-from tests.core.loop.scenes import Play
+from ralphd.core.plan import Plan, Task, TaskStatus
+from tests.core.loop.scenes import Play, begun
 
 LOST = "TASKS.md was removed"
 WHY = f"the task list was lost in 3 iterations in a row: {LOST}"
@@ -58,3 +64,52 @@ def test_two_lost_lists_do_not_pause_it() -> None:
 
     assert not play.ordered(EndLoop, ever=True)
     assert not isinstance(play.loop.stage, Finished | Attempting)
+
+
+def test_an_iteration_that_keeps_its_list_is_not_counted_as_one_that_lost_it() -> None:
+    play = Play("A", "B", policy=LoopPolicy(jitter=0.0))
+    play.loop = replace(play.loop, losses=(0,))
+
+    play.succeeds()
+
+    assert play.loop.losses == (0,)
+
+
+def test_a_list_that_is_gone_after_the_attempt_counts_as_lost() -> None:
+    play = Play("A", "B", policy=LoopPolicy(jitter=0.0))
+
+    play.succeeds(ticks=False, plan=None)
+
+    assert play.loop.losses == (1,)
+
+
+def test_the_last_session_of_an_iteration_is_that_of_its_last_attempt_with_one() -> None:
+    play = Play("A", policy=LoopPolicy(jitter=0.0))
+
+    play.fails(FailureKind.AGENT_CRASH, session="first")
+    after_one = play.loop.stage
+    play.now += 600
+    play.feed(LoopWoke(play.now))
+    play.fails(FailureKind.AGENT_CRASH)
+
+    assert isinstance(after_one, Resting) and after_one.iteration.last_session == "first"
+    assert isinstance(play.loop.stage, Resting) and play.loop.stage.iteration.last_session == "first"
+
+
+def test_two_tasks_that_failed_for_one_reason_are_told_in_one_clause() -> None:
+    policy = LoopPolicy(max_task_failures=1, jitter=0.0)
+    once = {"state": TaskState.PENDING, "failure_count": 9, "last_failure": "no network"}
+    failed = {each: TaskRecord(each, **once) for each in "AB"}  # type: ignore[arg-type]  # of the fields' types
+
+    play = begun("A", "B", policy=policy, ledger=failed)
+
+    assert play.end == EndLoop(1, "tasks_failed", "2 of 2 tasks failed, all with: no network")
+
+
+def test_the_end_names_the_tasks_of_others_that_are_open() -> None:
+    done, others = Task("A", "do A", TaskStatus.DONE), Task("B", "do B", TaskStatus.PENDING, elsewhere=True)
+    play = Play(begin=False)
+
+    play.feed(Began(play.now, Plan("TASKS.md", (done, others))))
+
+    assert play.end == EndLoop(0, "complete", "its tasks are done; 1 in the list are not its own")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
+from ralphd.core.gate.verdict import LEFT, Baseline, Result, Verdict, VerdictKind
 from ralphd.core.gate.weakened import Weakened
 from ralphd.core.supervision.events import (
     BaselineTested,
@@ -555,3 +555,21 @@ def test_an_undone_repair_is_announced_with_the_ref_that_keeps_the_branch() -> N
     assert action.text == text
     assert dict(action.data)["repair"] == 3
     assert dict(action.data)["ref"] == "refs/ralph/left/x"
+
+
+def test_commits_that_leave_the_branch_are_said_to_be_taken_off() -> None:
+    left = over(REVERTED, reverted=("abc1234",), refs=(f"{LEFT}x",))
+    kept = over(REVERTED, reverted=("abc1234",), refs=("refs/ralph/other",))
+
+    said = lines(step(ralph(RUNNING), left, POLICY).actions)
+    assert "Tests failed ❌ — taking commit abc1234 off the branch" in said
+    assert "Tests failed ❌ — reverting commit abc1234" in lines(step(ralph(RUNNING), kept, POLICY).actions)
+
+
+def test_passed_tests_without_a_commit_are_announced_with_their_data() -> None:
+    event = over(KEPT, commits=())
+
+    (action,) = step(ralph(RUNNING), event, POLICY).actions
+
+    text = "Tests passed ✅ — no commit to keep"
+    assert action == Announce("tests.passed", text, data=data_of(event.verdict))

@@ -216,3 +216,21 @@ def test_a_refused_request_changes_nothing_and_says_why() -> None:
 
     assert answer == Step(idle)
     assert answer.refusal == "it is idle: there is nothing to pause"
+
+
+def test_a_cost_that_is_seen_again_ends_nothing() -> None:
+    policy = replace(POLICY, max_cost_usd=0.5)
+    running = ralph(RUNNING, tally=Tally(cost_usd=0.6), said=RunReports(seen_usd=0.6))
+
+    assert step(running, CostSeen(NOW, RUN, 0.6), policy) == Step(running)
+
+
+@pytest.mark.parametrize("limit", [{"max_iterations": 2}, {"max_runtime_s": 10.0}])
+def test_a_cost_that_is_seen_ends_a_run_for_no_other_limit(limit: dict[str, float]) -> None:
+    policy = replace(POLICY, max_cost_usd=5.0, **limit)  # type: ignore[arg-type]  # of the field's type
+    running = ralph(RUNNING, tally=Tally(iteration=3, began_at=NOW - 100))
+
+    after = step(running, CostSeen(NOW, RUN, 0.1), policy)
+
+    assert after.supervision.tally.cost_usd == 0.1
+    assert after.supervision.state == RUNNING
