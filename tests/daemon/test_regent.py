@@ -90,7 +90,10 @@ async def test_a_start_before_the_output_is_counted_decides_no_cost(
     account.files.home.mkdir(parents=True)
     spend(reported_usd)
     output = SimpleNamespace(count=count, seen={"cost_usd": 0.11})
-    live = cast("LiveRun", SimpleNamespace(run=SimpleNamespace(ended=ended, close=lambda: None), output=output, run_id=RUN))
+    live = cast(
+        "LiveRun",
+        SimpleNamespace(run=SimpleNamespace(ended=ended, close=lambda: None), output=output, run_id=RUN),
+    )
 
     await regent._await_end(live, asyncio.create_task(asyncio.sleep(600)))
 
