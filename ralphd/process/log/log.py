@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
-from ralphd.plain_files import Descriptor, append_whole, status_of
+from ralphd.plain_files import append_whole, open_plain, status_of
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
@@ -263,10 +263,9 @@ class RalphLog:
 
         Else return ``start`` and False. Reads at most one block.
         """
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # whatever the run put there, nothing blocks
         try:
-            with Descriptor(self._path / start.run_id / segment_name(start.segment), flags) as fd:
-                data = os.pread(fd, records.BLOCK_BYTES, start.offset)
+            with open_plain(self._path / start.run_id / segment_name(start.segment)) as file:
+                data = os.pread(file.fileno(), records.BLOCK_BYTES, start.offset)
         except OSError:
             return start, False
         # A part (`P`) may belong to an event that begins before it.
