@@ -103,8 +103,8 @@ def git(environ: Mapping[str, str]) -> CheckResult:
     version = re.search(r"(\d+)\.(\d+)[\w.]*", repo.line(Path("/"), "version") or "")
     if version is None:
         return failed(f"{path} does not print its version", f"{path} version")
-    if (int(version[1]), int(version[2])) < (2, 30):  # what the guard needs beyond that: ``diagnostics``
-        return warning(f"{version[0]}, older than 2.30", "update git")
+    if (int(version[1]), int(version[2])) < (2, 34):  # what the guard needs beyond that: ``diagnostics``
+        return warning(f"{version[0]}, older than 2.34", "update git")
     return ok(version[0])
 
 

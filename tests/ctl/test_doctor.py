@@ -38,6 +38,7 @@ from ralphd import __version__
 from ralphd.agents import known
 from ralphd.agents.known import login_command
 from ralphd.config.specs import AgentSpec
+from ralphd.git import repo
 from tests.ctl.fake import Answer as Reply
 from tests.ctl.fake import FakeDaemon
 from tests.ctl.golden_files import Golden
@@ -491,3 +492,12 @@ def test_more_open_files_are_asked_for_where_they_are_to_be_had(
         monkeypatch.setattr("resource.getrlimit", lambda _, limits=limits: limits)
         texts[f"{limits[0]} of {limits[1]}"] = page([daemon.open_files()])
     golden(texts)
+
+
+@pytest.mark.parametrize(("version", "text"), [("2.33.1", "2.33.1, older than 2.34"), ("2.34.0", "2.34.0")])
+def test_a_git_that_is_too_old_for_worktrees_is_named(
+    version: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "line", lambda *words: f"git version {version}")
+
+    assert agents.git(os.environ).text == text

@@ -144,6 +144,8 @@ def test_commits_of_a_repository_made_again_are_kept_under_a_ref(place: Place) -
     place.take()
     shutil.rmtree(place.top / ".git")
     place.git("init", "-q", "-b", "main")
+    place.git("config", "user.name", "Ralph")
+    place.git("config", "user.email", "ralph@example.invalid")
     new = place.commit("new")
     assert "is gone" in place.fault()
     rebuilt = place.restore()
