@@ -90,11 +90,8 @@ class Measured:
         return cls(pages * os.sysconf("SC_PAGESIZE"), len(links) - pidfds, pidfds, statistics.median(took))
 
     def __str__(self) -> str:
-        size, open_ = (
-            f"{self.rss_bytes >> 20} MiB",
-            f"{self.descriptors} descriptors and {self.pidfds} pidfds",
-        )
-        return f"{size}, {open_}, status in {self.status_s:.3f} s"
+        held = f"{self.descriptors} descriptors, {self.pidfds} pidfds"
+        return f"{self.rss_bytes >> 20} MiB, {held}, status in {self.status_s:.3f} s"
 
 
 @dataclass(slots=True)

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from weakref import proxy
 
 from ralphd.agents.streams import EventCounter
 from ralphd.core.explanation import NOT_WATCHED, Explanation
@@ -101,28 +100,28 @@ class LiveRun:
         self, run: Run, record: RunRecord, account: "RalphRecord", *, log: RalphLog, clock: Clock, post: Post
     ) -> None:
         self.run, self.record, self.run_id = run, record, record.run_id
-        self._account, self._reports = account, 0
+        self._account = account
+        self._reports = 0
         self._supervised = account.policy.supervised
         self.watching = StallMonitor(self._subject(log, clock, post), clock)
         is_built_in = account.in_force.definition.runs_own_loop  # it reads its agents by itself
         self.output = OutputCounter(log, record.run_id, is_on=not is_built_in)
 
     def _subject(self, log: RalphLog, clock: Clock, post: Post) -> Subject:
-        # In no cycle: freed at its end, it closes the pidfd of its run, and not when cycles are collected.
-        directory, run_id, me = self._account.definition.directory, self.run_id, proxy(self)
+        directory, run_id = self._account.definition.directory, self.run_id
         return Subject(
             id=run_id,
             began_at=self.record.started_at,
             age_s=age_s(self.record.start_ticks),
             limits=self._account.configuration.silence_limits(),
-            observer=lambda since: Observer(RunTree(me.record), WorkTree(directory, since=since)),
+            observer=lambda since: Observer(RunTree(self.record), WorkTree(directory, since=since)),
             last_output=lambda: log.last_output_at(run_id),
             last_lines=lambda: log.last_lines(run_id, LAST_LINES, stream=None),
-            keep=lambda sighting: save_evidence(me.run.directory.path, sighting),
+            keep=lambda sighting: save_evidence(self.run.directory.path, sighting),
             warn=lambda text: post(FellSilent(clock.now(), run_id, text)),
             end=lambda found, title: post(Overran(clock.now(), run_id, OVERDUE[found], title)),
-            said=lambda: me._account.supervision.said,
-            heard=lambda: me._reports,
+            said=lambda: self._account.supervision.said,
+            heard=lambda: self._reports,
         )
 
     async def watch(self) -> None:
