@@ -90,7 +90,8 @@ class Measured:
         return cls(pages * os.sysconf("SC_PAGESIZE"), len(links) - pidfds, pidfds, statistics.median(took))
 
     def __str__(self) -> str:
-        return f"{self.rss_bytes >> 20} MiB, {self.descriptors} descriptors and {self.pidfds} pidfds, status in {self.status_s:.3f} s"
+        held = f"{self.descriptors} descriptors, {self.pidfds} pidfds"
+        return f"{self.rss_bytes >> 20} MiB, {held}, status in {self.status_s:.3f} s"
 
 
 @dataclass(slots=True)
