@@ -3,6 +3,7 @@
 ``faults.c`` is preloaded into the daemon alone: neither its shims nor the machine notice.
 """
 
+import atexit
 import mmap
 import os
 import shutil
@@ -31,6 +32,7 @@ def library() -> Path:
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("no C compiler (cc): the calls of the daemon cannot be made to fail")
     made = Path(tempfile.mkdtemp(prefix="ralphd-faults-"), "faults.so")
+    atexit.register(shutil.rmtree, made.parent, ignore_errors=True)
     words = [compiler, "-shared", "-fPIC", "-O1", "-w", "-o", str(made), str(SOURCE), "-ldl", "-lpthread"]
     subprocess.run(words, check=True, capture_output=True, timeout=60)
     return made
