@@ -58,7 +58,7 @@ class Scene:
     problems: list[str] = field(default_factory=list)
     took_s: list[float] = field(default_factory=list)
     ways: list[str] = field(default_factory=list)
-    asked: str = "running"
+    asked: set[str] = field(default_factory=lambda: {"running"})
 
     def begin(self, ctl: Ctl) -> None:
         """Start the first daemon, and the ralphs."""
@@ -132,7 +132,7 @@ class Scene:
 
     def is_steady(self) -> None:
         """Wait until each ralph that should run does."""
-        names = {member.name for member in self.members} - ({"op-0"} if self.asked == "stopped" else set())
+        names = {member.name for member in self.members} - ({"op-0"} if "stopped" in self.asked else set())
         steady = {"running", "waiting_for_retry", "testing"}
 
         def others() -> list[str]:
@@ -173,19 +173,20 @@ class Scene:
                 self._asks(name, "stopped" if name == "stop" else "running")
 
     def _asks(self, verb: str, goal: str) -> None:
+        self.asked.add(goal)  # without an answer, both are true
         if self.daemon.api("POST", f"/v1/ralphs/op-0/{verb}", {} if verb == "stop" else None).status < 300:
-            self.asked = goal
+            self.asked = {goal}
 
     def _operation_holds(self) -> None:
         goal = self._views()["op-0"]["goal"]
-        if goal != self.asked and goal != "paused":
+        if goal not in self.asked and goal != "paused":
             self.problems.append(
                 f"upgrade {len(self.ways)}: op-0 was asked to be {self.asked}, its goal is {goal}"
             )
-        self.asked = goal
+        self.asked = {goal}
         if goal == "paused":
             self.daemon.ask("POST", "/v1/ralphs/op-0/resume")
-            self.asked = "running"
+            self.asked = {"running"}
 
 
 class _Threads:
