@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.growth.curve import FLAT, MARGIN, Curve, Series
-from tests.growth.plot import picture
+from tests.growth.plot import number, picture
 from tests.pages import DOCS
 
 WIDTH: Final = 115
@@ -19,10 +19,10 @@ HEAD = (
     " it writes this page and its pictures again for your machine."
 )
 HOW_TO_READ = (
-    "An *exponent* is the slope of the figure over the size, both as logarithms: 0 is a figure that does not"
-    " grow, 1 is one that grows as the size does, 2 is one that grows with its square. The first exponent is"
-    " the fit over all sizes by least squares, with its standard error. The second is the slope between the"
-    " two largest sizes: there, a fixed cost such as the start of an interpreter hides the least.",
+    "An *exponent* is the slope of the figure over the size, both as logarithms. With 0 the figure does not"
+    " grow, with 1 it grows as the size does, with 2 as its square. The first exponent is the fit over all"
+    " sizes by least squares, with its standard error. The second is the slope between the two largest sizes:"
+    " there, a fixed cost such as the start of an interpreter hides the least.",
     f"A goal is met if the exponent at the end is not above 0 or 1 by more than {MARGIN:g}, and the noise.",
     "Each figure is the least of some repetitions, because other work on the machine only adds to it. The"
     " *noise* is how far the middle repetition is above the least one, at the size where that is most.",
@@ -59,7 +59,7 @@ def _section(series: Series) -> Iterator[str]:
 
 
 def _cells(series: Series, sizes: Sequence[float]) -> Iterator[Sequence[str]]:
-    yield (series.size, *(f"{size:,g}" for size in sizes), "exponent", "at the end", "noise", "goal")
+    yield (series.size, *map(number, sizes), "exponent", "at the end", "noise", "goal")
     yield ("---",) * (len(sizes) + 5)
     for curve in series.curves:
         by_size = {point.size: point.least for point in curve.points}

@@ -22,8 +22,8 @@ def picture(series: Series) -> str:
         f' font-family="sans-serif" font-size="10" role="img" aria-label="{html.escape(series.title)}">',
         f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
     ]
-    for number, curve in enumerate(series.curves):
-        x, y = number % COLUMNS * WIDTH, number // COLUMNS * HEIGHT
+    for place, curve in enumerate(series.curves):
+        x, y = place % COLUMNS * WIDTH, place // COLUMNS * HEIGHT
         parts += [f'<g transform="translate({x},{y})">', *_panel(curve, series.size), "</g>"]
     return "\n".join([*parts, "</svg>"]) + "\n"
 
@@ -43,11 +43,11 @@ def _panel(curve: Curve, size: str) -> Iterator[str]:
     for x in _decades(xs[0], xs[-1]):
         (left, bottom), (_, top) = at(x, low), at(x, high)
         yield f'<path d="M{left:.1f} {bottom:.1f}V{top:.1f}" stroke="{FAINT}"/>'
-        yield _text(left, bottom + 12, _number(10**x), anchor="middle")
+        yield _text(left, bottom + 12, number(10**x), anchor="middle")
     for y in _decades(low, high):
         (left, bottom), (right, _) = at(xs[0], y), at(xs[-1], y)
         yield f'<path d="M{left:.1f} {bottom:.1f}H{right:.1f}" stroke="{FAINT}"/>'
-        yield _text(left - 5, bottom + 3, _number(10**y), anchor="end")
+        yield _text(left - 5, bottom + 3, number(10**y), anchor="end")
     yield _text(WIDTH - RIGHT, HEIGHT - 8, size, anchor="end")
     begin, end = at(xs[0], ys[-1] - curve.goal * (xs[-1] - xs[0])), at(xs[-1], ys[-1])
     if begin[1] <= HEIGHT - BOTTOM:  # the allowed slope, through the last point
@@ -76,11 +76,12 @@ def _decades(low: float, high: float) -> Iterator[float]:
     yield from range(math.ceil(low - 1e-9), math.floor(high + 1e-9) + 1)
 
 
-def _number(value: float) -> str:
-    for limit, unit in ((1e6, "M"), (1e3, "k")):
+def number(value: float) -> str:
+    """Return a number with three digits at most, and k, M or G."""
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= limit:
-            return f"{value / limit:g}{unit}"
-    return f"{value:g}"
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
 
 
 def _text(x: float, y: float, text: str, *, anchor: str = "start", fill: str = INK, weight: str = "") -> str:
