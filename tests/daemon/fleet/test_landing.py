@@ -246,7 +246,8 @@ async def test_a_machine_that_was_replaced_lands_nothing(world: LandingWorld, pa
     assert isinstance(claimed, Claimed)
     fast(world)
     await eventually(lambda: world.green(), timeout_s=LIMIT_S, what="green tests")
-    await eventually(lambda: doing(pair[0]) == "merging", timeout_s=LIMIT_S, what="the refusal")
+    refused = ("merging", "")  # again, or what comes after it
+    await eventually(lambda: doing(pair[0]) in refused, timeout_s=LIMIT_S, what="the refusal")
     assert (world.tips(), world.base_lease().host) == ([], "h9")
 
     assert isinstance(fence.release("main", lease, claimed.sha), Pushed)
