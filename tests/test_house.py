@@ -11,13 +11,13 @@ from pathlib import Path
 from tests.pages import ROOT
 
 PACKAGES = ("ralphd", "ralphctl")
-CODE_LINES = 51_423
-FILES = 411
+CODE_LINES = 51_560
+FILES = 412
 FILES_IN_A_FOLDER = 13
 IMPORT_DEPTH = 15
 FUNCTION_LINES = 50
 SMALLEST_FILE = 40
-HAND_WRITTEN_DOC_LINES = 5_605
+HAND_WRITTEN_DOC_LINES = 5_660
 EXEMPT_FROM_SMALLEST = {"__init__.py", "__main__.py"}
 NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
