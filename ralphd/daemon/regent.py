@@ -455,7 +455,7 @@ class Regent:
             if (postponed := self._postponed()) is not None:  # others may have started meanwhile
                 return postponed
             self._services.living.add(self.name)
-            directory = await asyncio.to_thread(next_run_directory, self.account.files.runs)
+            directory = await asyncio.to_thread(next_run_directory, self.account.files.runs, alone=True)
             await self._commits.begin()  # before the spawn: a quick command commits within milliseconds
             spec = await asyncio.to_thread(spec_of, self.account, self._services, directory, chosen)
             run = await Run.spawn(directory, spec, lock)

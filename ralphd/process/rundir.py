@@ -175,17 +175,20 @@ class RunDirectory:
 _MOST_RUNS: Final = 10**11
 
 
-def next_run_directory(runs: Path) -> RunDirectory:
-    """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one."""
+def next_run_directory(runs: Path, *, alone: bool = False) -> RunDirectory:
+    """Create the directory of the next run below ``runs``, 0700; its number is the newest one's plus one.
+
+    ``alone``: raise BlockingIOError while the newest run has not ended, as one whose start failed half-way.
+    """
     from ralphd.process.log.records import run_number  # not loaded by loops, which start no run
 
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
     numbers = (run_number(entry.name) or 0 for entry in os.scandir(runs))
     number = 1 + max((each for each in numbers if each < _MOST_RUNS), default=0)  # a run may write here
     path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
-    last = max(runs.glob(f"r{number - 1:06d}-*"), default=None)
+    last = max(runs.glob(f"r{number - 1:06d}-*"), default=None) if alone else None
     if last is not None and RunDirectory(last).is_locked():
-        raise BlockingIOError(errno.EAGAIN, f"{last.name} has not ended")  # its start went wrong half-way
+        raise BlockingIOError(errno.EAGAIN, f"{last.name} has not ended")
     path.mkdir(mode=0o700)
     return RunDirectory(path)
 

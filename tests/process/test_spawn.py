@@ -393,3 +393,12 @@ async def test_limits_are_in_the_control_group_before_the_command_starts(
 
     assert (await run.ended()).code == 0
     assert output(directory).split() == [each.encode() for each in wanted.values()]
+
+
+def test_a_run_that_has_not_ended_keeps_the_next_one_waiting_where_only_one_may_run(tmp_path: Path) -> None:
+    lock = next_run_directory(tmp_path).take_lock()
+    with pytest.raises(BlockingIOError, match=r"r000001-.* has not ended"):
+        next_run_directory(tmp_path, alone=True)
+    os.close(lock)
+
+    assert next_run_directory(tmp_path, alone=True).run_id.startswith("r000002-")
