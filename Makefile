@@ -74,14 +74,15 @@ test: $(STAMP)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && { \
 	  $(BIN)/python -m pytest --collect-only -q $(REWRITTEN_FIRST) >/dev/null & \
 	  $(BIN)/python -m pytest --collect-only -q $(addprefix --ignore=,$(REWRITTEN_FIRST)) >/dev/null; wait; } && \
-	  $(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder --basetemp="$$scratch/t"
+	  $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --basetemp="$$scratch/t"
 
 # What `test` leaves out for the time it takes: several whole machines of a fleet, of which narrow tests show the parts;
 # 0.1.0 itself, of which `test` has the state directory and the shim.
 test-long: $(STAMP)
 	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/whole/test_fleet_quota.py \
 	  tests/whole/test_fleet_landing.py tests/whole/test_fleet_pane.py tests/whole/test_fleet_page.py \
-	  tests/whole/test_landing_torture.py tests/upgrades
+	  tests/whole/test_landing_torture.py tests/upgrades tests/git/test_fence_races.py $(addprefix tests/whole/test_,fleet.py \
+	  landing.py door.py box.py hostile_agent.py rewritten.py weakened_tests.py)
 
 # The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \

@@ -26,8 +26,15 @@ LONG = (
     *("whole/test_fleet_pane.py::test_an_agent", "whole/test_fleet_pane.py::test_a_person"),
     *("fleet/test_crowd", "daemon/fleet/test_quota.py::test_after_any_faults"),
     "upgrades/test_upgrades.py::test_living_runs_of_0_1_0",
+    *("whole/test_fleet_landing.py::test_two_items_land", "whole/test_fleet_pane.py::test_a_ralph_elsewhere"),
+    *("whole/test_fleet.py::test_what_belongs", "whole/test_fleet.py::test_a_remote_that_takes_branches"),
+    *("test_each_of_many_contests_has_one_winner[file", "whole/test_door.py::test_the_runs_of_the"),
+    *("lands_once_wherever_the_daemon_dies[True-merge", "lands_once_wherever_the_daemon_dies[False-merge"),
+    *("hostile_agent_ends_no_night[another", "test_box.py::test_commits_and_installs_work_inside[True"),
+    *("deleted_branch_comes_back_wherever_the_daemon_dies[git checkout", "in_one_prompt[the test is"),
+    *("in_one_prompt[the expected", "in_one_prompt[the failing"),
 )
-"""What narrow tests show too, with whole machines: `make test-long`."""
+"""What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
 WAITING = (
     "whole/test_fleet",
     "whole/test_watch",
