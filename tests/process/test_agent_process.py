@@ -222,7 +222,7 @@ async def test_a_look_sees_the_tree_and_none_of_our_own_calls(tmp_path: Path) ->
 
 
 async def test_an_orphan_that_came_and_went_is_seen_by_who_reaped_it(tmp_path: Path) -> None:
-    async with started(tmp_path, ("/bin/sh", "-c", "(/bin/true & echo begun); sleep 60")) as process:
+    async with started(tmp_path, ("/bin/sh", "-c", "(sleep 0.1 & echo begun); sleep 60")) as process:
         await said(process, 1)
 
         def reaped() -> bool:
