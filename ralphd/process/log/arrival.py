@@ -17,7 +17,8 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 class Arrival:
     """Wakes one follower at a write to a file in the watched directory. ``close`` it.
 
-    Where the kernel gives no watch (a user has 128 instances), ``works`` is False, and ``wait`` only sleeps.
+    Where there is no watch (the directory is missing, or the user has 128 instances), ``works`` is False, and
+    ``wait`` only sleeps.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class Arrival:
 
     @property
     def works(self) -> bool:
+        """Whether a change ends ``wait`` early."""
         return self._watch >= 0
 
     def watch(self, directory: Path) -> None:
@@ -40,7 +42,8 @@ class Arrival:
         mask = _IN_MODIFY | _IN_CREATE | _IN_MOVED_TO
         self._watch = _LIBC.inotify_add_watch(self._fd, os.fsencode(directory), mask) if self._fd >= 0 else -1
         self._path = directory
-        self._changed.set()  # what came before the watch
+        if self.works:
+            self._changed.set()  # what came before the watch
 
     async def wait(self, limit_s: float) -> None:
         """Wait for a change since the last call, ``limit_s`` at most."""
@@ -50,6 +53,7 @@ class Arrival:
         self._changed.clear()
 
     def close(self) -> None:
+        """Watch nothing any more."""
         if self._fd >= 0:
             asyncio.get_running_loop().remove_reader(self._fd)
             os.close(self._fd)

@@ -5,13 +5,15 @@ import random
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import rfc3339
-from ralphd.process.log.log import RalphLog, append_regent_line, prune
-from ralphd.process.log.records import Cursor, LogQuery
+from ralphd.process.log import arrival
+from ralphd.process.log.log import LogReader, RalphLog, append_regent_line, prune
+from ralphd.process.log.records import Cursor, Item, LogQuery
 from ralphd.process.log.segments import Runs
 from tests.helpers import eventually
 from tests.process.log.written_logs import (
@@ -56,6 +58,31 @@ async def test_a_line_is_seen_soon_after_it_is_written(tmp_path: Path) -> None:
     await follower.stop()
 
     assert sorted(delays)[4] <= 1.0  # `make bench` measures it; here the machine may be busy
+
+
+@pytest.mark.parametrize("instances", [True, False])
+async def test_without_a_watch_a_follower_looks_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, instances: bool
+) -> None:
+    looks, following = [0], LogReader.next
+
+    def counted(reader: LogReader) -> list[Item] | None:
+        looks[0] += 1
+        return following(reader)
+
+    monkeypatch.setattr(LogReader, "next", counted)
+    if not instances:
+        monkeypatch.setattr(arrival, "_LIBC", SimpleNamespace(inotify_init1=lambda flags: -1))
+    runs = tmp_path / "runs"  # missing: nothing can be watched
+    follower, began = Follower(runs), time.monotonic()
+    await eventually(lambda: looks[0] > 8)
+    took_s = time.monotonic() - began
+    write(run_directory(runs, 1), 1, line(b"1"))
+    await follower.sees(1)
+
+    assert looks[0] - 8 <= (time.monotonic() - began) / 0.02 + 4, "40 times a second, not all the time"
+    assert took_s >= 0.1
+    await follower.stop()
 
 
 async def test_a_follower_waits_for_the_first_run_and_goes_on_into_later_ones(tmp_path: Path) -> None:
