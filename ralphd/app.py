@@ -183,7 +183,9 @@ async def _serve_until_shutdown(
         others = [tasks.create_task(services.endure(topic, work)) for topic, work in works.items()]
         others.append(tasks.create_task(show_alerts(host.hub, host.webhooks.facts_of, os.environ)))
         await services.news.tell("daemon.started", {"pid": os.getpid(), "version": __version__})
-        gc.freeze()  # else cycles of ended runs stay until there are a quarter as many as what was loaded
+        # A full collection waits for a quarter as many new objects as the last one has left: now few.
+        gc.freeze()
+        gc.collect()
         host.say_ready()
         logger.info("ready: pid %d, socket %s", os.getpid(), listener.path)
         ready()
