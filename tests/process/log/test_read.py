@@ -1,6 +1,7 @@
 """Reading a log: what comes out is what was written, in order, however it is cut into segments and blocks."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -8,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ralphd.core.supervision.model import RunId
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.records import Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.records import BLOCK_BYTES, Cursor, Gap, LogQuery, LogRecord, LogText
 from tests.process.log.written_logs import (
     cursor_of,
     end_run,
@@ -391,3 +393,37 @@ def test_reading_ends_where_the_log_ended_when_it_began(tmp_path: Path) -> None:
         items += list(reading)
 
     assert texts(items) == [b"x" * 50] * 5
+
+
+@pytest.mark.parametrize(
+    ("printed", "passed"),
+    [
+        (line(b"one") + line(b"two"), True),
+        (line(b"an {odd} line"), True),
+        (line(b'{"type":"result"}'), False),
+        (line(b"one") + line(b'{"type":"result"}'), False),
+        (line(b"a part", flag="P"), False),
+        (line(b"one")[:-1], False),
+        (b"", False),
+    ],
+)
+def test_lines_that_can_be_no_event_are_passed_over(tmp_path: Path, printed: bytes, passed: bool) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, printed)
+    start = Cursor.start_of(RunId(run.name))
+
+    after, is_all = RalphLog(tmp_path).after_plain(start)
+
+    assert (after.offset, is_all) == ((len(printed), True) if passed else (0, False))
+
+
+def test_plain_lines_are_passed_over_block_by_block_and_none_of_a_missing_segment(tmp_path: Path) -> None:
+    run = run_directory(tmp_path, 1)
+    write(run, 1, line(b"x" * 87) * 1024)  # 128 bytes each: a block ends with a line
+    log, at = RalphLog(tmp_path), Cursor.start_of(RunId(run.name))
+
+    at, is_all = log.after_plain(at)
+    assert (at.offset, is_all) == (BLOCK_BYTES, False)
+    at, is_all = log.after_plain(at)
+    assert (at.offset, is_all) == (2 * BLOCK_BYTES, False)
+    assert log.after_plain(replace(at, segment=2)) == (replace(at, segment=2), False)
