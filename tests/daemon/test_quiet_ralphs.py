@@ -110,6 +110,9 @@ async def test_a_lock_file_that_is_deleted_is_news_while_something_runs(quiet: R
 
 async def test_the_time_of_the_last_output_is_on_disk_within_a_minute(quiet: Regent) -> None:
     account = quiet.account
+    account.note_output(NOON - 20)
+    assert quiet.has_news(), "the first: without a daemon it would be unknown"
+    await account.freshen()
     account.note_output(NOON)
 
     assert not quiet.has_news(), "not for each line"

@@ -81,7 +81,7 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
 
 
 OUTPUT_SAVED_WITHIN_S = 50.0
-"""The time of the last output is on disk within a minute: a write for each would cost an idle daemon most."""
+"""The time of the last output is on disk within a minute, of the first at once: a write for each costs most."""
 HOME_DELETED = "its files in the state directory were deleted; lost: logs, history"
 _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""
@@ -314,6 +314,7 @@ class RalphRecord(RunSource):
         if at is not None and self._facts.started_at is not None:
             at = max(at, self._facts.started_at)  # times of files lag behind the clock by some milliseconds
         if at is not None and at != self._facts.last_output_at:
+            self._stale = self._stale or self._facts.last_output_at is None
             self._facts = replace(self._facts, last_output_at=at)
             self._output_since = self._output_since or time.monotonic()
 
