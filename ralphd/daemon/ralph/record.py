@@ -81,7 +81,7 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
 
 
 OUTPUT_SAVED_WITHIN_S = 50.0
-"""The time of the last output is on disk within a minute, of the first at once: a write for each costs most."""
+"""The last output's time is on disk within a minute, the first one's at once: a write for each costs most."""
 HOME_DELETED = "its files in the state directory were deleted; lost: logs, history"
 _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""

@@ -20,15 +20,7 @@ from ralphd.plain_files import append_whole, open_plain, status_of
 from ralphd.process.log import records
 from ralphd.process.log.positions import LIMIT_BYTES, Start, find_start, last_lines
 from ralphd.process.log.records import Chunk, Cursor, Gap, Item, LogLine, LogQuery, LogRecord, LogText
-from ralphd.process.log.segments import (
-    REGENT_LOG,
-    Hole,
-    RegentStream,
-    RunFiles,
-    Runs,
-    SegmentStream,
-    segment_name,
-)
+from ralphd.process.log.segments import REGENT_LOG, Hole, RegentStream, RunFiles, Runs, SegmentStream
 
 if TYPE_CHECKING:
     import asyncio
@@ -264,7 +256,7 @@ class RalphLog:
         Else return ``start`` and False. Reads at most one block.
         """
         try:
-            with open_plain(self._path / start.run_id / segment_name(start.segment)) as file:
+            with open_plain(RunFiles(self._path / start.run_id).segment(start.segment)) as file:
                 data = os.pread(file.fileno(), records.BLOCK_BYTES, start.offset)
         except OSError:
             return start, False

@@ -74,10 +74,6 @@ class _WatchedDirectory:
         return self._is_gone
 
 
-def segment_name(number: int) -> str:
-    return f"log.{number:06d}"
-
-
 class RunFiles(_WatchedDirectory):
     """The log files in the directory of one run."""
 
@@ -96,7 +92,7 @@ class RunFiles(_WatchedDirectory):
 
     def segment(self, number: int) -> Path:
         """Return the path of a segment."""
-        return self.path / segment_name(number)
+        return self.path / f"log.{number:06d}"
 
     def has_output(self) -> bool:
         """Return True if there is a file to read."""
