@@ -117,6 +117,30 @@ async def test_connections_survive_that_others_join(running: RunningHub, tmp_pat
         assert old.is_connected and old.stats["reconnects"] == 0
 
 
+@pytest.mark.parametrize("times", [2, 3])
+async def test_a_connection_that_a_reload_ends_before_it_asked_is_made_again(
+    running: RunningHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    text, really, ended = await token_of(running), keys.asked, list[str]()
+
+    async def ends(client: Any, subject: str, data: bytes, *, limit_s: float) -> bytes:
+        if len(ended) < times:
+            ended.append(subject)
+            await client.close()
+        return await really(client, subject, data, limit_s=limit_s)
+
+    monkeypatch.setattr(keys, "asked", ends)
+    async with door(running):
+        if times == keys.TRIES:
+            with pytest.raises(HubUnreachable, match="connection closed"):
+                await joins(text, tmp_path / "rack1")
+        else:
+            assert (await joins(text, tmp_path / "rack1")).host == "rack1"
+
+    hosts = [each.name for each in hub.read_record(running.directory).hosts]
+    assert (len(ended), hosts) == (times, [] if times == keys.TRIES else ["rack1"])
+
+
 async def test_a_used_token_is_refused(running: RunningHub, tmp_path: Path) -> None:
     text = await token_of(running)
     async with door(running):

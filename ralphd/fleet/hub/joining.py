@@ -267,7 +267,7 @@ async def join(
     Raises UsageError for the token, NameTaken or RalphdError where the hub refuses, HubUnreachable. A key
     that is there is used again.
     """
-    from nats.errors import Error, NoRespondersError
+    from nats.errors import ConnectionClosedError, Error, NoRespondersError
 
     token = read_token(text, now=now)
     if not is_host_name(name):
@@ -279,8 +279,14 @@ async def join(
     server, ca = await _first_that_answers(token)
     inbox = hub.inbox_of(keys.public_key(token.code))
     try:
-        async with keys.connected([server], ca=ca, seed=token.code, inbox=inbox) as client:
-            reply = await keys.asked(client, hub.JOIN_SUBJECT, request, limit_s=limit_s)
+        for tries_left in reversed(range(keys.TRIES)):
+            try:
+                async with keys.connected([server], ca=ca, seed=token.code, inbox=inbox) as client:
+                    reply = await keys.asked(client, hub.JOIN_SUBJECT, request, limit_s=limit_s)
+                break
+            except ConnectionClosedError:  # before it asked: a reload of nats-server ends what just connected
+                if not tries_left:
+                    raise
         joined = _JOINED.load(json.loads(reply))
     except NoRespondersError as error:
         mend = "leave `ralphctl fleet token` open there until this host has joined"

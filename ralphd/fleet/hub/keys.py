@@ -39,7 +39,7 @@ CONNECT_S: Final = 10.0
 MOST_FAULTS: Final = 20
 _CLOSE_S: Final = 1.0
 _LOOK_S: Final = 0.1
-_TRIES: Final = 3
+TRIES: Final = 3
 _UNKNOWN_KEY: Final = "the hub does not know this key"
 _BACKDATED: Final = timedelta(days=1)
 """Clocks are wrong by hours."""
@@ -271,7 +271,7 @@ async def connected(
 
     for each in servers:
         host_and_port(each)
-    for tries_left in reversed(range(_TRIES)):
+    for tries_left in reversed(range(TRIES)):
         client = Client()
         try:
             try:
