@@ -15,7 +15,7 @@ from typing import Any
 
 import h11
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ralphd import errors
@@ -279,6 +279,19 @@ GRACE_S = 3
 KEEP_ALIVE_S = 30
 
 
+def _cut_at_the_end(app: ASGIApp) -> ASGIApp:
+    """Cut the connection of a reply that is cancelled; uvicorn would log a traceback for it."""
+
+    async def cut(scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await app(scope, receive, send)
+        except asyncio.CancelledError:
+            scope["state"]["abort"]()
+            await asyncio.sleep(0)  # uvicorn then knows that nobody waits for the rest
+
+    return cut
+
+
 class ApiServer(uvicorn.Server):
     """The API on a Unix socket. Serves until ``ask_to_exit``; the listener closes with it."""
 
@@ -286,7 +299,7 @@ class ApiServer(uvicorn.Server):
         """``is_within`` returns whether a peer belongs to a run: for it fewer connections are kept."""
         self._protocol = partial(PeerProtocol, is_within=is_within)
         config = uvicorn.Config(
-            app,
+            _cut_at_the_end(app),
             http=self._protocol,  # type: ignore[arg-type]  # called as the class would be
             ws="none",
             lifespan="off",

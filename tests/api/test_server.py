@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from ralphd.api.server import Listener
 from ralphd.errors import DaemonBusy, SocketUnusable
-from tests.api.serving import Whole, serve_host, short_address
+from tests.api.serving import Whole, serve, serve_host, short_address
 from tests.helpers import eventually
 
 
@@ -182,3 +183,27 @@ async def test_a_socket_that_cannot_be_made_anew_yet_is_made_once_it_can(tmp_pat
         keeping.cancel()
 
     assert not path.exists()
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_reply_that_lasts_longer_than_the_end_is_cut_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, has_begun: bool
+) -> None:
+    under_way = asyncio.Event()
+
+    async def endless(_scope: Scope, _receive: Receive, send: Send) -> None:
+        if has_begun:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        under_way.set()
+        await asyncio.Event().wait()
+
+    async with serve(endless, tmp_path / "s") as served:
+        served.server.config.timeout_graceful_shutdown = 0
+        reading = asyncio.create_task(served.raw(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"))
+        await under_way.wait()
+        served.server.ask_to_exit()
+        await served.serving
+        reply = await reading
+
+    assert reply.startswith(b"HTTP/1.1 200") == has_begun
+    assert not [record for record in caplog.records if record.exc_info or "ASGI" in record.message]
