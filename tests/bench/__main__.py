@@ -63,6 +63,7 @@ ROWS = (
     Row("top", rows_view.watching_all, 120.0),
     Row("fleet", rows_fleet.fleet_rows, 180.0, gates=True),
     Row("start", rows_start.daemon_starts, 60.0),
+    Row("typed", rows_start.typed_starts, 30.0),
     Row("loop", rows_loop.iterations, 90.0),
     Row("listening", rows_loop.listening, 180.0),
     Row("guard", rows_guard.judgements, 90.0),

@@ -19,20 +19,21 @@ FLOOD_BYTES = 500_000_000
 FLOODS = 2
 FLOOD_S = 60.0
 GB = 1e9
-SHIM_LIMIT = 3.0
+SHIM_LIMIT, SHIM_GOAL = 3.0, 1.2
 DAEMON_LIMIT = 0.1
 RUN_BYTES = 4_000_000_000
 CONFIGURATION = f"[logs]\nrun_bytes = {RUN_BYTES}\ntotal_bytes = {RUN_BYTES}\n"
 HEAD_BYTES = len("2026-11-21T20:00:00.000000000Z stdout F ")
 TICKS = 15
 FOLLOWS = 2
-FOLLOW_GOAL_S = 0.050
+FOLLOW_GOAL_S = 0.003
 HOW_CAPTURED = (
     f"{FLOOD_BYTES // 10**6} MB of 100-byte lines in blocks of 8 KB, as fast as they are taken, {FLOODS}"
     " times in turn; CPU seconds of whoever reads them, by GB (10^9 bytes). Every block is looked for in the"
     " log afterwards. Ours writes a time before each line, the peers write the bytes as they are. The"
     " machine: a loop of 64 KiB reads and writes, without times."
 )
+HOW_TIMED = "The CPU seconds of the row above: what they are to be, not what they must be."
 HOW_FOLLOWED = (
     f"Ten lines a second, each with the moment of its writing, read from the stdout of `ralphctl logs -f`,"
     f" `supervisorctl tail -f`, `pm2 logs`; circus has no such command. Median of {TICKS} lines, {FOLLOWS}"
@@ -67,7 +68,11 @@ def capture(bench: Bench) -> Sequence[Line]:
             Verdict.of(shim <= SHIM_LIMIT and daemon <= DAEMON_LIMIT and lost == 0), HOW_CAPTURED,
             theirs.texts(_told), theirs.ratios(shim, lambda each: _per_gb([each.beside_s])),
             f"{_per_gb(least_s):.2f}", gates=True,
-        )
+        ),
+        Line(
+            "the same, with a time before each line", f"<= {SHIM_GOAL}", f"{shim:.2f}",
+            Verdict.of(shim <= SHIM_GOAL), HOW_TIMED, {kind.name: "writes no times" for kind in bench.peers},
+        ),
     ]  # fmt: skip
 
 
@@ -177,7 +182,7 @@ def follow(bench: Bench) -> Sequence[Line]:
     met = median(ours_s) <= FOLLOW_GOAL_S
     return [
         Line(
-            "line written to line seen", "<= 50 ms", f"{median(ours_s) * 1e3:.1f} ms", Verdict.of(met),
+            "line written to line seen", "<= 3 ms", f"{median(ours_s) * 1e3:.1f} ms", Verdict.of(met),
             HOW_FOLLOWED, theirs.texts(_delay_told),
             theirs.ratios(median(ours_s), lambda took_s: took_s or 0.0),
         )
