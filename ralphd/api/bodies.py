@@ -65,7 +65,7 @@ AbsolutePath = Annotated[Text, AfterValidator(_absolute), Field(json_schema_extr
 class Strict(BaseModel):
     """A request body: nothing unknown, nothing converted."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, defer_build=False)
 
 
 class RegisterRequest(Strict):
@@ -201,7 +201,7 @@ class ShutdownRequest(Strict):
 class QueryParameters(BaseModel):
     """Query parameters: nothing unknown."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, defer_build=False)
 
 
 class KeepQuery(QueryParameters):
