@@ -28,7 +28,7 @@ from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
 from ralphd.notify.worker import DeliveryWorker
 from ralphd.process.lock import DirectoryLock
-from ralphd.process.machine import Clock, raise_own_limit
+from ralphd.process.machine import Clock, raise_own_limit, share_freed_memory
 from ralphd.store.events import EventStore
 from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers, write_whole
 from ralphd.systemd import Systemd
@@ -117,6 +117,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     The caller holds the state directory (``owned``). Raises RalphdError.
     """
     raise_own_limit()
+    share_freed_memory()
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(WORKERS, "worker"))
     async with AsyncExitStack() as parts:

@@ -1,0 +1,33 @@
+"""What the daemon changes of its own process at its start."""
+
+import subprocess
+import sys
+
+THREADS = 8
+PROGRAM = f"""
+import re, sys, threading
+from pathlib import Path
+from ralphd.process.machine import share_freed_memory
+if sys.argv[1] == "shared":
+    share_freed_memory()
+there, kept = threading.Barrier({THREADS} + 1), []
+def allocate():
+    kept.append(bytearray(50_000))
+    there.wait()
+for _ in range({THREADS}):
+    threading.Thread(target=allocate).start()
+there.wait()
+ranges = re.findall("^([0-9a-f]+)-.* 0 *$", Path("/proc/self/maps").read_text(), re.MULTILINE)
+print(sum(int(begin, 16) % (1 << 26) == 0 for begin in ranges))
+"""
+"""Prints how many mappings begin where glibc begins an arena of a thread, at a multiple of 64 MiB."""
+
+
+def arenas(how: str) -> int:
+    words = [sys.executable, "-c", PROGRAM, how]
+    return int(subprocess.run(words, capture_output=True, check=True, timeout=60).stdout)
+
+
+def test_threads_share_one_arena() -> None:
+    assert arenas("shared") == 0
+    assert arenas("own") > 0
