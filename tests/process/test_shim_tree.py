@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -187,3 +189,33 @@ async def test_a_killed_shim_in_a_storm_leaves_nothing_alive(stage: Stage, allow
     assert record.lost
     assert shim.carriers(run.directory.run_id) == []
     assert leaf is None or not leaf.exists()
+
+
+@pytest.mark.skipif(tree.writable_cgroup() is None, reason="no control group can be made here")
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_fork_is_inside_of_its_group_where_the_kernel_can_do_it(is_known: bool, tmp_path: Path) -> None:
+    """A container may refuse ``clone3``; the fork then enters by itself."""
+    group = tree.writable_cgroup()
+    assert group is not None
+    leaf = group / f"ralphd-{tmp_path.name}"
+    leaf.mkdir()
+    try:
+        words = [sys.executable, *shim.FLAGS, FORKS, str(Path(shim.__file__).parent), str(leaf)]
+        said = subprocess.run([*words, "" if is_known else "no"], capture_output=True, check=True, timeout=20)
+        assert said.stdout.decode().split() == (["True", "True"] if is_known else ["False", "False"])
+    finally:
+        shim.remove_cgroup(str(leaf))
+
+
+FORKS = """
+import os, sys
+sys.path.append(sys.argv[1])
+import shim
+if sys.argv[3]:
+    shim.CLONE3 = 100_000
+pid, is_inside = shim.fork_into(sys.argv[2])
+if pid == 0:
+    os._exit(os.path.basename(sys.argv[2]) in open("/proc/self/cgroup").read())
+print(is_inside, os.waitpid(pid, 0)[1] != 0)
+"""
+"""Prints what ``fork_into`` says, and whether the child found itself inside."""
