@@ -31,6 +31,7 @@ from ralphd.daemon.webhooks import DaemonsWebhooks
 from ralphd.errors import ConfigFaults, NoFleet, ShuttingDown, WrongState
 from ralphd.process import tree
 from ralphd.process.activity.proc_stats import resources_of
+from ralphd.process.machine import return_freed_memory
 from ralphd.store.loop_files import change_inbox
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Host:
         await asyncio.gather(*(self._services.endure(topic, work) for topic, work in works.items()))
 
     async def prune(self) -> None:
-        """Once a minute, until cancelled: delete old logs and events, report refusals that were counted.
+        """Once a minute, until cancelled: delete old logs and events, report refusals, return free memory.
 
         Unused vaults are deleted at the start and once a day.
         """
@@ -127,6 +128,7 @@ class Host:
             total_bytes = self._users.present.logs.total_bytes
             await lifecycle.prune_all(self._roster, total_bytes=total_bytes)
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)
+            return_freed_memory()
 
     def reload(self) -> tuple[config.Difference, ...] | ConfigFaults:
         """Read the user's own file again (SIGHUP). Return what has changed, or all its faults."""

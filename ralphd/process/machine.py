@@ -69,6 +69,12 @@ def share_freed_memory() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
 
 
+def return_freed_memory() -> None:
+    """Return to the kernel what a busy moment has left free between allocations (malloc_trim(3))."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def as_at_start(pid: int) -> None:
     """Give a new child, and what it starts, the limit of descriptors that we were started with."""
     # From outside by prlimit: one system call here, the import of a module there. The child cannot overtake

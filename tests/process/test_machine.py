@@ -31,3 +31,28 @@ def arenas(how: str) -> int:
 def test_threads_share_one_arena() -> None:
     assert arenas("shared") == 0
     assert arenas("own") > 0
+
+
+def test_freed_memory_is_returned() -> None:
+    """A block that stays at the end keeps the C library from returning what is free below it."""
+    words = [sys.executable, "-c", FREES]
+    kept, returned = map(
+        int, subprocess.run(words, capture_output=True, check=True, timeout=60).stdout.split()
+    )
+    assert kept - returned > 10_000
+
+
+FREES = """
+import ctypes
+from pathlib import Path
+from ralphd.process.machine import return_freed_memory, share_freed_memory
+def resident_kb():
+    return int(Path("/proc/self/status").read_text().partition("VmRSS:")[2].split()[0])
+share_freed_memory()
+blocks = [b"x" * 20_000 for _ in range(1_000)]
+del blocks[:-1]
+print(resident_kb())
+return_freed_memory()
+print(resident_kb())
+"""
+"""Prints the resident memory in kB before and after."""
