@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ralphd import __version__
 from ralphd.config import configuration as config
 from ralphd.core.supervision import events as requests
-from ralphd.core.supervision.door import RequestedAction
+from ralphd.core.supervision.door import Caller, RequestedAction
 from ralphd.core.supervision.model import SETTLED, Paused, RunId
-from ralphd.core.time import rfc3339
+from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.landing.queues import LandingQueues
@@ -37,9 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ralphd.core.loop.inbox import Inbox
-    from ralphd.core.supervision.door import Caller
     from ralphd.core.supervision.reports import Report
-    from ralphd.core.time import Moment
     from ralphd.daemon.fleet.fleet import Fleet
     from ralphd.daemon.web.keeper import PageKeeper
     from ralphd.notify.client import WebhookClient

@@ -39,16 +39,12 @@ Report: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[None]]
 """Publishes an event of a type with its data."""
 
 
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """``monotonic`` decides; ``boottime`` shows a sleep; ``wall`` is for people."""
 
     monotonic: Callable[[], float] = time.monotonic
-    boottime: Callable[[], float] = _boottime
+    boottime: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     wall: Callable[[], float] = time.time
 
 
