@@ -62,6 +62,7 @@ class Host:
     def __init__(self, services: Services, courier: "WebhookClient") -> None:
         self.events, self.hub, self.ready = services.news.events, services.news.hub, False
         self._services = services
+        self.stopping = services.stopping  # set when a shutdown begins: open streams end then
         self._roster = Roster(services.state_directory / "ralphs")
         services.busy = lambda: [each.account.definition.directory for each in self._roster.busy()]
         services.applicants, services.unadopted = self._roster.applicants, self._roster.unadopted
@@ -82,11 +83,6 @@ class Host:
         self._shutdown_by: Caller | None = None
 
     # --- start and end --------------------------------------------------------------------------------
-
-    @property
-    def stopping(self) -> asyncio.Event:
-        """Set when a shutdown begins: open streams end then."""
-        return self._services.stopping
 
     async def recover(self) -> None:
         """Take over what an earlier daemon left (P1, G2)."""
