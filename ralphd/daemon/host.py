@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ralphd import __version__
 from ralphd.config import configuration as config
 from ralphd.core.supervision import events as requests
-from ralphd.core.supervision.door import RequestedAction
+from ralphd.core.supervision.door import Caller, RequestedAction
 from ralphd.core.supervision.model import SETTLED, Paused, RunId
-from ralphd.core.time import rfc3339
+from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon import lifecycle
 from ralphd.daemon.admission import Admission, notes_of, refuse_to_replace
 from ralphd.daemon.landing.queues import LandingQueues
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ralphd.core.loop.inbox import Inbox
-    from ralphd.core.supervision.door import Caller
     from ralphd.core.supervision.reports import Report
-    from ralphd.core.time import Moment
     from ralphd.daemon.fleet.fleet import Fleet
     from ralphd.daemon.web.keeper import PageKeeper
     from ralphd.notify.client import WebhookClient
@@ -65,6 +63,7 @@ class Host:
     def __init__(self, services: Services, courier: "WebhookClient") -> None:
         self.events, self.hub, self.ready = services.news.events, services.news.hub, False
         self._services = services
+        self.stopping = services.stopping  # set when a shutdown begins: open streams end then
         self._roster = Roster(services.state_directory / "ralphs")
         services.busy = lambda: [each.account.definition.directory for each in self._roster.busy()]
         services.applicants, services.unadopted = self._roster.applicants, self._roster.unadopted
@@ -85,11 +84,6 @@ class Host:
         self._shutdown_by: Caller | None = None
 
     # --- start and end --------------------------------------------------------------------------------
-
-    @property
-    def stopping(self) -> asyncio.Event:
-        """Set when a shutdown begins: open streams end then."""
-        return self._services.stopping
 
     async def recover(self) -> None:
         """Take over what an earlier daemon left (P1, G2)."""

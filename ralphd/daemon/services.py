@@ -314,12 +314,12 @@ class Timers:
 
     def kill_after(self, run_id: RunId, delay_s: float) -> None:
         """Post ``GraceOver`` after ``delay_s``."""
-        self._set("grace", delay_s, self._grace_over, run_id)
+        self._set("grace", delay_s, lambda: self._post(GraceOver(self._services.clock.now(), run_id)))
 
-    def _set(self, name: str, delay_s: float, act: Callable[..., None], *facts: RunId) -> None:
+    def _set(self, name: str, delay_s: float, act: Callable[[], None]) -> None:
         if (earlier := self._timers.get(name)) is not None:
             earlier.cancel()
-        self._timers[name] = asyncio.get_running_loop().call_later(delay_s, act, *facts)
+        self._timers[name] = asyncio.get_running_loop().call_later(delay_s, act)
 
     def cancel(self) -> None:
         for timer in self._timers.values():
@@ -328,9 +328,6 @@ class Timers:
     def _wake(self) -> None:
         if not self._services.stopping.is_set():
             self._post(Woke(self._services.clock.now()))
-
-    def _grace_over(self, run_id: RunId) -> None:
-        self._post(GraceOver(self._services.clock.now(), run_id))
 
 
 def _restricted(

@@ -27,6 +27,7 @@ from nats.js.kv import KeyValue
 from ralphd.core.text import one_line
 from ralphd.dataclass import dataclass
 from ralphd.diagnostics import LogLimit, reach
+from ralphd.fleet import fabric
 from ralphd.fleet.buckets import EVENTS, make_buckets, stream_of
 from ralphd.fleet.entries import (
     LatestEntries,
@@ -36,18 +37,7 @@ from ralphd.fleet.entries import (
     from_bytes,
     unescaped_key,
 )
-from ralphd.fleet.fabric import (
-    MOST_BODY_BYTES,
-    REQUEST_S,
-    Bucket,
-    Entry,
-    EventEntry,
-    HubUnreachable,
-    JsonObject,
-    NoSuchHost,
-    Serve,
-    WrongRevision,
-)
+from ralphd.fleet.fabric import MOST_BODY_BYTES, REQUEST_S, Bucket, Entry, HubUnreachable, JsonObject
 from ralphd.fleet.feed import BucketFeed
 
 PING_S: Final = 10
@@ -115,7 +105,7 @@ class NatsFabric:
         self._online = asyncio.Event()
         self._closed = False
         self._reopening: asyncio.Task[None] | None = None
-        self._answer: Serve | None = None
+        self._answer: fabric.Serve | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._feeds: dict[BucketFeed, asyncio.Task[None]] = {}
         self._answers: set[asyncio.Task[None]] = set()
@@ -246,7 +236,7 @@ class NatsFabric:
                 finally:
                     del self._calls[limit]
         except KeyWrongLastSequenceError as error:
-            raise WrongRevision(str(error)) from error
+            raise fabric.WrongRevision(str(error)) from error
         except (NatsError, OSError, TimeoutError, json.JSONDecodeError) as error:
             is_explained = isinstance(error, TimeoutError) and self._problems != before
             raise HubUnreachable(f"{subject}: {self.problem if is_explained else _words(error)}") from error
@@ -271,7 +261,7 @@ class NatsFabric:
 
     async def update(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int) -> int:
         if revision < 1:
-            raise WrongRevision(f"{key}: there is no revision {revision}")
+            raise fabric.WrongRevision(f"{key}: there is no revision {revision}")
         return await self._write(bucket, key, value, revision=revision)
 
     async def _write(self, bucket: Bucket, key: str, value: JsonObject, *, revision: int | None) -> int:
@@ -290,7 +280,7 @@ class NatsFabric:
             try:
                 await _key_value(js, bucket).delete(escaped, last=revision)
             except BadRequestError as error:
-                raise WrongRevision(str(error)) from error
+                raise fabric.WrongRevision(str(error)) from error
 
     async def entries(self, bucket: Bucket) -> list[Entry]:
         found: dict[str, Entry] = {}
@@ -357,8 +347,8 @@ class NatsFabric:
                 headers = {"Nats-Msg-Id": f"{host}:{escaped_key(id)}"}
                 await js.publish(to, data, stream=EVENTS, headers=headers)
 
-    async def read_events(self, first: int, most: int) -> tuple[list[EventEntry], int]:
-        to, found, left = f"$JS.API.DIRECT.GET.{EVENTS}", list[EventEntry](), 0
+    async def read_events(self, first: int, most: int) -> tuple[list[fabric.EventEntry], int]:
+        to, found, left = f"$JS.API.DIRECT.GET.{EVENTS}", list[fabric.EventEntry](), 0
         asked = {
             "seq": max(first, 1),
             "next_by_subj": "ralph.ev.>",
@@ -376,7 +366,7 @@ class NatsFabric:
                 ):
                     host = headers["Nats-Subject"].split(".")[2]
                     number, left = int(headers["Nats-Sequence"]), int(headers["Nats-Num-Pending"])
-                    found.append(EventEntry(number, unescaped_key(host), from_bytes(message.data)))
+                    found.append(fabric.EventEntry(number, unescaped_key(host), from_bytes(message.data)))
             finally:
                 await answers.unsubscribe()
         if (status := headers.get("Status", "")) not in ("204", "404"):
@@ -385,7 +375,7 @@ class NatsFabric:
 
     # Requests between hosts.
 
-    async def serve(self, answer: Serve) -> None:
+    async def serve(self, answer: fabric.Serve) -> None:
         is_first, self._answer = self._answer is None, answer
         if is_first and self.is_connected:
             await self._listen()
@@ -438,7 +428,7 @@ class NatsFabric:
             try:
                 reply = await client.request(to, data, timeout=limit_s)
             except NoRespondersError as error:
-                raise NoSuchHost(host) from error
+                raise fabric.NoSuchHost(host) from error
         if reply.headers and "Ralph-Failed" in reply.headers:
             raise HubUnreachable(f"{host} could not answer {route}")
         return from_bytes(reply.data, MOST_BODY_BYTES)

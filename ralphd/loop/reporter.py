@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
-from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict import Position, Verdict, VerdictKind
 from ralphd.core.loop import model
 from ralphd.core.loop.model import PauseReason
 from ralphd.core.loop.phases import UNREVIEWED
@@ -21,7 +21,6 @@ from ralphd.loop.console import Console, span
 if TYPE_CHECKING:
     from ralphd.core.failures.classify import Classification
     from ralphd.core.failures.resets import Reset
-    from ralphd.core.gate.verdict import Position, Verdict
     from ralphd.loop.attempt.agent_run import AgentResult
     from ralphd.loop.attempt.agent_runner import AgentAnswer
     from ralphd.loop.report_client import RegentReply, Reports

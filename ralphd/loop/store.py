@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ralphd.core.gate.range import last_verdict
-from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.gate.verdict_views import heard, one_line
 from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
@@ -25,7 +25,6 @@ from ralphd.store.shared.claims import change_claims, worktree_of
 from ralphd.store.state import GATE_FILE
 
 if TYPE_CHECKING:
-    from ralphd.core.gate.verdict import Verdict
     from ralphd.core.loop.model import SaveCheckpoint
     from ralphd.core.loop.phases import Phases
     from ralphd.core.plan import Plan, Task

@@ -6,22 +6,12 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Header, Path, Query, Request, Response
 
-from ralphd.api import bodies
+from ralphd.api import bodies, schemas
 from ralphd.api.bodies import EventsQuery, LogsQuery, NoFields, RalphName
 from ralphd.api.context import TheHost, json_bytes, routes, stream_reply
 from ralphd.api.routes.events import Feed, begin_after
 from ralphd.api.routes.logs import log_reply
-from ralphd.api.schemas import (
-    EVENTS,
-    LOG,
-    ExplainedItemView,
-    ExplanationView,
-    FleetRalphsView,
-    FleetView,
-    OrderedView,
-    RalphView,
-    answers,
-)
+from ralphd.api.schemas import EVENTS, ExplainedItemView, ExplanationView, OrderedView, answers
 from ralphd.api.streams import StreamReply
 from ralphd.daemon.ralph.callers import REQUESTED_BY
 
@@ -44,7 +34,7 @@ def _person() -> str:
         return "someone" if caller is None else f"uid {caller.uid}"
 
 
-@router.get("", responses=answers(FleetView))
+@router.get("", responses=answers(schemas.FleetView))
 async def show_fleet(host: TheHost) -> Response:
     """Machines, items and limited accounts of the fleet; without the hub as last known."""
     return _json(host.fleet().view())
@@ -109,13 +99,13 @@ async def follow_fleet_events(
     return stream_reply(request, feed.polled() if query.follow else feed.kept(), "text/event-stream")
 
 
-@router.get("/ralphs", responses=answers(FleetRalphsView))
+@router.get("/ralphs", responses=answers(schemas.FleetRalphsView))
 async def list_fleet_ralphs(host: TheHost) -> Response:
     """The ralphs of the other machines, as last known: at once without the hub, within 5 s with it."""
     return _json(await host.fleet().ralphs())
 
 
-@router.get("/ralphs/{machine}/{name}", responses=answers(RalphView))
+@router.get("/ralphs/{machine}/{name}", responses=answers(schemas.RalphView))
 async def show_fleet_ralph(host: TheHost, machine: HostName, name: RalphName) -> Response:
     """The view of a ralph on any machine of the fleet, which is named `MACHINE/NAME` in it."""
     return _json(await host.fleet().ralph(machine, name))
@@ -127,7 +117,7 @@ async def explain_fleet_ralph(host: TheHost, machine: HostName, name: RalphName)
     return _json(await host.fleet().explain(machine, name))
 
 
-@router.get("/ralphs/{machine}/{name}/logs", responses={200: LOG}, response_class=Response)
+@router.get("/ralphs/{machine}/{name}/logs", responses={200: schemas.LOG}, response_class=Response)
 async def read_fleet_log(
     request: Request, host: TheHost, machine: HostName, name: RalphName, query: Annotated[LogsQuery, Query()]
 ) -> StreamReply:

@@ -6,25 +6,8 @@ only a reason to look; a ref of another host is the end. What had no answer is r
 
 from dataclasses import replace
 
-from ralphd.core.fleet.lease_model import (
-    NOBODY,
-    KeySeen,
-    KeyWritten,
-    LeaseFact,
-    LeaseHold,
-    LeaseNews,
-    LeaseOrder,
-    LeaseRules,
-    LeaseStep,
-    Link,
-    MoveRef,
-    PushWanted,
-    RefMoved,
-    RefSeen,
-    Stage,
-    Tick,
-    WriteKey,
-)
+from ralphd.core.fleet import lease_model
+from ralphd.core.fleet.lease_model import LeaseHold, LeaseNews, LeaseOrder, LeaseStep, Link, Stage, WriteKey
 from ralphd.core.fleet.model import HostName, Item, Lease
 
 
@@ -33,14 +16,23 @@ def next_token(*known: int) -> int:
     return 1 + max(known, default=0)
 
 
-def is_claimable(key: Lease | None, ref: RefSeen, host: HostName) -> bool:
+def is_claimable(key: Lease | None, ref: lease_model.RefSeen, host: HostName) -> bool:
     """Whether a host may claim without a takeover: nobody has the branch, or this host has."""
     is_readable = not ref.sha or ref.lease is not None
-    return is_readable and all(each is None or each.host in (NOBODY, host) for each in (key, ref.lease))
+    return is_readable and all(
+        each is None or each.host in (lease_model.NOBODY, host) for each in (key, ref.lease)
+    )
 
 
 def begin_claim(
-    item: Item, host: HostName, boot: str, key: KeySeen, ref: RefSeen, *, at: float, boottime_s: float = 0.0
+    item: Item,
+    host: HostName,
+    boot: str,
+    key: lease_model.KeySeen,
+    ref: lease_model.RefSeen,
+    *,
+    at: float,
+    boottime_s: float = 0.0,
 ) -> LeaseStep:
     """Begin a claim over the key and the ref as they were read."""
     tokens = [each.token for each in (key.lease, ref.lease) if each is not None]
@@ -57,7 +49,7 @@ def resume_hold(lease: Lease, *, at: float, boottime_s: float = 0.0) -> LeaseSte
     return replace(hold, must_check=True), (LeaseOrder.READ_REF,)
 
 
-def step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> LeaseStep:
+def step(hold: LeaseHold, fact: lease_model.LeaseFact, rules: lease_model.LeaseRules, at: float) -> LeaseStep:
     """Return the next state and the orders for one fact. A final state only gives its key back."""
     if not hold.is_active:
         return _after_end(hold, fact)
@@ -67,15 +59,17 @@ def step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> Leas
     return new, orders
 
 
-def _step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> LeaseStep:
+def _step(
+    hold: LeaseHold, fact: lease_model.LeaseFact, rules: lease_model.LeaseRules, at: float
+) -> LeaseStep:
     match fact:
-        case Tick():
+        case lease_model.Tick():
             return _tick(hold, fact, rules, at)
-        case KeyWritten(revision=revision):
+        case lease_model.KeyWritten(revision=revision):
             return _key_is_ours(replace(hold, revision=revision), at)
-        case KeySeen(lease=lease) if lease is not None and _is_same(lease, hold.lease):
+        case lease_model.KeySeen(lease=lease) if lease is not None and _is_same(lease, hold.lease):
             return _key_is_ours(replace(hold, revision=fact.revision), at)
-        case KeySeen():
+        case lease_model.KeySeen():
             return _key_is_not_ours(hold, fact, at)
         case LeaseNews.KEY_REFUSED if hold.stage is Stage.CLAIMING and hold.ref is Link.IDLE:
             return replace(hold, stage=Stage.LOST, key=Link.IDLE), ()
@@ -83,15 +77,15 @@ def _step(hold: LeaseHold, fact: LeaseFact, rules: LeaseRules, at: float) -> Lea
             return replace(hold, key=Link.BUSY), (LeaseOrder.READ_KEY,)
         case LeaseNews.HUB_SILENT:
             return replace(hold, key=Link.UNSURE, key_at=at), ()
-        case RefMoved(sha=sha):
+        case lease_model.RefMoved(sha=sha):
             return _moved(hold, sha, at)
-        case RefSeen():
+        case lease_model.RefSeen():
             return _ref_seen(hold, fact, at)
         case LeaseNews.REF_REFUSED:
             return replace(hold, ref=Link.BUSY, is_refused=True), (LeaseOrder.READ_REF,)
         case LeaseNews.GIT_SILENT:
             return replace(hold, ref=Link.UNSURE, ref_at=at), ()
-        case PushWanted(commit=commit, last=last) if hold.stage is Stage.HOLDING:
+        case lease_model.PushWanted(commit=commit, last=last) if hold.stage is Stage.HOLDING:
             return _move_if_wanted(replace(hold, commit=commit, last=last))
         case LeaseNews.RELEASE_WANTED if hold.stage is Stage.HOLDING:
             return _move_if_wanted(replace(hold, stage=Stage.RELEASING))
@@ -110,7 +104,7 @@ def _key_is_ours(hold: LeaseHold, at: float) -> LeaseStep:
     return hold, ()
 
 
-def _key_is_not_ours(hold: LeaseHold, seen: KeySeen, at: float) -> LeaseStep:
+def _key_is_not_ours(hold: LeaseHold, seen: lease_model.KeySeen, at: float) -> LeaseStep:
     hold = replace(hold, key=Link.IDLE, key_at=at, revision=seen.revision)
     if hold.stage is Stage.CLAIMING and hold.ref is Link.IDLE:
         return replace(hold, stage=Stage.LOST), ()
@@ -132,10 +126,10 @@ def _move(hold: LeaseHold) -> LeaseStep:
     """Push a blob that was never pushed before: a late one of an earlier try is told from it."""
     n, last = hold.n + 1, hold.last or hold.lease.pushed
     commit = "" if hold.is_gone else hold.commit  # a refusal then has one cause
-    host = NOBODY if hold.stage is Stage.RELEASING else hold.lease.host
+    host = lease_model.NOBODY if hold.stage is Stage.RELEASING else hold.lease.host
     new = replace(hold.lease, host=host, n=n, pushed=commit or hold.lease.pushed)
     hold = replace(hold, n=n, moving=new, ref=Link.BUSY, is_refused=False)
-    return hold, (MoveRef(new, hold.sha, commit, last if commit else ""),)
+    return hold, (lease_model.MoveRef(new, hold.sha, commit, last if commit else ""),)
 
 
 def _moved(hold: LeaseHold, sha: str, at: float) -> LeaseStep:
@@ -156,7 +150,7 @@ def _moved(hold: LeaseHold, sha: str, at: float) -> LeaseStep:
     return _move_if_wanted(hold)
 
 
-def _ref_seen(hold: LeaseHold, seen: RefSeen, at: float) -> LeaseStep:
+def _ref_seen(hold: LeaseHold, seen: lease_model.RefSeen, at: float) -> LeaseStep:
     lease, is_claim = seen.lease, hold.stage is Stage.CLAIMING
     hold = replace(hold, ref=Link.IDLE, ref_at=at)
     if (
@@ -193,7 +187,7 @@ def _still_ours(hold: LeaseHold, sha: str, lease: Lease) -> LeaseStep:
 
 
 def _end(hold: LeaseHold, stage: Stage) -> LeaseStep:
-    hold = replace(hold, stage=stage, lease=replace(hold.lease, host=NOBODY), moving=None)
+    hold = replace(hold, stage=stage, lease=replace(hold.lease, host=lease_model.NOBODY), moving=None)
     if hold.is_contested:
         return hold, ()
     if hold.key is Link.BUSY:
@@ -201,15 +195,15 @@ def _end(hold: LeaseHold, stage: Stage) -> LeaseStep:
     return hold, (WriteKey(hold.lease, hold.revision),)
 
 
-def _after_end(hold: LeaseHold, fact: LeaseFact) -> LeaseStep:
+def _after_end(hold: LeaseHold, fact: lease_model.LeaseFact) -> LeaseStep:
     match fact:
-        case KeyWritten(revision=revision) if hold.owes_key:
+        case lease_model.KeyWritten(revision=revision) if hold.owes_key:
             return replace(hold, owes_key=False), (WriteKey(hold.lease, revision),)
         case _:
             return hold, ()
 
 
-def _tick(hold: LeaseHold, tick: Tick, rules: LeaseRules, at: float) -> LeaseStep:
+def _tick(hold: LeaseHold, tick: lease_model.Tick, rules: lease_model.LeaseRules, at: float) -> LeaseStep:
     """Do what is due. A gap of the boot clock between two ticks is a sleep, or a daemon that was frozen.
 
     The ralph is paused only if the ref is not checked by the next tick: a pause can end a command.
@@ -228,7 +222,7 @@ def _tick(hold: LeaseHold, tick: Tick, rules: LeaseRules, at: float) -> LeaseSte
     return replace(hold, key=Link.BUSY), (*orders, key)
 
 
-def _tick_ref(hold: LeaseHold, rules: LeaseRules, at: float) -> LeaseStep:
+def _tick_ref(hold: LeaseHold, rules: lease_model.LeaseRules, at: float) -> LeaseStep:
     if hold.ref is Link.BUSY or at - hold.ref_at < rules.lease_s / 6:
         return hold, ()
     if hold.ref is Link.UNSURE or hold.must_check:

@@ -8,18 +8,8 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from ralphd.core.fleet.lease_model import (
-    HostAnswered,
-    KeySeen,
-    LeaseFact,
-    LeaseNews,
-    LeaseOrder,
-    LeaseRules,
-    Orders,
-    RefSeen,
-    TakeLease,
-    Tick,
-)
+from ralphd.core.fleet import lease_model
+from ralphd.core.fleet.lease_model import HostAnswered, KeySeen, LeaseNews, LeaseOrder, LeaseRules, RefSeen
 from ralphd.dataclass import dataclass
 
 JITTER: Final = 0.2
@@ -57,17 +47,17 @@ class LeaseWatch:
     is_reported: bool = False
 
 
-WatchStep: TypeAlias = tuple[LeaseWatch, Orders]
+WatchStep: TypeAlias = tuple[LeaseWatch, lease_model.Orders]
 
 
-def step(watch: LeaseWatch, fact: LeaseFact, rules: LeaseRules, at: float) -> WatchStep:
+def step(watch: LeaseWatch, fact: lease_model.LeaseFact, rules: LeaseRules, at: float) -> WatchStep:
     """Return the next state and the orders for one fact."""
     match watch.phase, fact:
         case WatchPhase.TAKING, _:
             return watch, ()
         case _, KeySeen(revision=revision):
             return (watch if revision == watch.key.revision else LeaseWatch(fact, at, watch.chance)), ()
-        case _, Tick():
+        case _, lease_model.Tick():
             return _tick(watch, fact, rules, at)
         case _, LeaseNews.TAKE_NOW:
             return _in(replace(watch, needs_one=True), WatchPhase.READING, at), (LeaseOrder.READ_REF,)
@@ -80,7 +70,7 @@ def step(watch: LeaseWatch, fact: LeaseFact, rules: LeaseRules, at: float) -> Wa
             return replace(_in(watch, WatchPhase.WAITING, at), sha=sha), ()
         case ((WatchPhase.READING | WatchPhase.READING_AGAIN), RefSeen(sha=sha)):
             if watch.needs_one or sha == watch.sha:
-                return _in(watch, WatchPhase.TAKING, at), (TakeLease(watch.key, fact),)
+                return _in(watch, WatchPhase.TAKING, at), (lease_model.TakeLease(watch.key, fact),)
             return _alive(watch, at), ()
         case phase, LeaseNews.GIT_SILENT if phase in _READS:
             return _alive(watch, at), ()
@@ -88,7 +78,7 @@ def step(watch: LeaseWatch, fact: LeaseFact, rules: LeaseRules, at: float) -> Wa
             return watch, ()
 
 
-def _tick(watch: LeaseWatch, tick: Tick, rules: LeaseRules, at: float) -> WatchStep:
+def _tick(watch: LeaseWatch, tick: lease_model.Tick, rules: LeaseRules, at: float) -> WatchStep:
     since = tick.connected_since
     if since is None:
         return _alive(watch, max(at, watch.alive_at)), ()

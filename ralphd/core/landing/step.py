@@ -9,24 +9,8 @@ from typing import Final
 
 from ralphd.core.gate.verdict import Result
 from ralphd.core.gate.weakened import TestCheck, Weakened, is_protected, weakened, weakened_text
-from ralphd.core.landing.model import (
-    MOST_ENDED,
-    MOST_IN_A_BATCH,
-    MOST_OPEN,
-    BatchTested,
-    BranchPushed,
-    Doing,
-    Hindered,
-    LandingBatch,
-    LandingCandidate,
-    LandingFact,
-    LandingPolicy,
-    LandingQueue,
-    MergeDone,
-    Standing,
-    TargetMoved,
-    TargetTaken,
-)
+from ralphd.core.landing import model
+from ralphd.core.landing.model import BatchTested, Doing, LandingBatch, LandingPolicy, LandingQueue, Standing
 from ralphd.core.text import first_names, short_sha
 from ralphd.core.time import Moment
 from ralphd.errors import WrongState
@@ -57,7 +41,7 @@ def needs_person(paths: Iterable[str], protect: tuple[str, ...]) -> str:
     return f"it changes {first_names(names)}: land it yourself" if names else ""
 
 
-def admit(queue: LandingQueue, wanted: LandingCandidate, *, waits_for: str = "") -> LandingQueue:
+def admit(queue: LandingQueue, wanted: model.LandingCandidate, *, waits_for: str = "") -> LandingQueue:
     """Add a candidate, or renew the one of its branch that is open. ``waits_for``: a person has to ask (M2).
 
     The number of tries continues from the last end of the branch, unless it landed. Raises WrongState for
@@ -71,12 +55,12 @@ def admit(queue: LandingQueue, wanted: LandingCandidate, *, waits_for: str = "")
         spared = (*spared, *(each.id for each in known if each.standing is Standing.QUEUED))
     replaced = {each.id for each in known if each.standing in _OPEN and each.id not in spared}
     kept = [each for each in queue.candidates if each.id not in replaced]
-    if sum(each.standing in _OPEN for each in kept) >= MOST_OPEN:
-        raise WrongState(f"{MOST_OPEN} branches wait to land already", mend="ralphctl queue")
+    if sum(each.standing in _OPEN for each in kept) >= model.MOST_OPEN:
+        raise WrongState(f"{model.MOST_OPEN} branches wait to land already", mend="ralphctl queue")
     standing = Standing.WAITING if waits_for else Standing.QUEUED
     new = replace(wanted, id=queue.last_id + 1, standing=standing, why=waits_for, tries=last.tries)
     new = replace(new, refused_at=last.refused_at)
-    ended = [each.id for each in kept if each.standing not in _OPEN and each.is_told][:-MOST_ENDED]
+    ended = [each.id for each in kept if each.standing not in _OPEN and each.is_told][: -model.MOST_ENDED]
     every = (*(each for each in kept if each.id not in ended), new)
     return unblocked(replace(queue, last_id=new.id, candidates=every))
 
@@ -137,31 +121,31 @@ def begin(queue: LandingQueue) -> LandingQueue:
     queued = queue.standing(Standing.QUEUED)
     ready = [each.id for each in queued if each.inside == queued[0].inside]  # one configuration
     suspects = [id for id in queue.suspects if id in ready]
-    ids = suspects[: max(len(suspects) // 2, 1)] if suspects else ready[:MOST_IN_A_BATCH]
+    ids = suspects[: max(len(suspects) // 2, 1)] if suspects else ready[: model.MOST_IN_A_BATCH]
     batch = LandingBatch(tuple(ids)) if ids else None
     return replace(queue, batch=batch, suspects=tuple(suspects))
 
 
-def step(queue: LandingQueue, fact: LandingFact, policy: LandingPolicy, at: Moment) -> LandingQueue:
+def step(queue: LandingQueue, fact: model.LandingFact, policy: LandingPolicy, at: Moment) -> LandingQueue:
     """Return the queue after what came of its batch's step. A fact of another step changes nothing."""
     batch = queue.batch
     if batch is None:
         return queue
     match batch.doing, fact:
-        case _, Hindered(why=why, retry_after_s=after_s):
+        case _, model.Hindered(why=why, retry_after_s=after_s):
             retry_at = None if after_s is None else at + after_s
             left = batch if batch.doing is Doing.MOVING else None  # it may have moved: ask before a new merge
             return replace(queue, batch=left, blocked=why, blocked_at=batch.tip, retry_at=retry_at)
-        case Doing.MERGING, MergeDone():
+        case Doing.MERGING, model.MergeDone():
             return _merged(queue, batch, fact, policy, at)
         case ((Doing.TESTING | Doing.CHECKING | Doing.BASELINE), BatchTested()):
             return _tested(queue, batch, fact, policy, at)
-        case Doing.MOVING, TargetMoved(note=note):
+        case Doing.MOVING, model.TargetMoved(note=note):
             queue = replace(queue, left=batch.commit) if note else followed(queue)
             return _landed(queue, batch, note, at)
-        case Doing.MOVING, TargetTaken():
+        case Doing.MOVING, model.TargetTaken():
             return replace(queue, batch=LandingBatch(batch.ids))
-        case Doing.PUSHING, BranchPushed(rejected=why):
+        case Doing.PUSHING, model.BranchPushed(rejected=why):
             standing = Standing.REFUSED if why else Standing.PUSHED
             done = replace(queue.candidate(batch.ids[0]), standing=standing, why=why)
             return replace(_ended(queue, done, at), batch=None)
@@ -170,7 +154,7 @@ def step(queue: LandingQueue, fact: LandingFact, policy: LandingPolicy, at: Mome
 
 
 def _merged(
-    queue: LandingQueue, batch: LandingBatch, fact: MergeDone, policy: LandingPolicy, at: Moment
+    queue: LandingQueue, batch: LandingBatch, fact: model.MergeDone, policy: LandingPolicy, at: Moment
 ) -> LandingQueue:
     for id, why in fact.conflicts.items():
         queue = _refused(queue, id, why, "", policy, at)
@@ -299,5 +283,5 @@ def _landed(queue: LandingQueue, batch: LandingBatch, note: str, at: Moment) -> 
     return replace(queue, batch=None, suspects=left)
 
 
-def _ended(queue: LandingQueue, changed: LandingCandidate, at: Moment) -> LandingQueue:
+def _ended(queue: LandingQueue, changed: model.LandingCandidate, at: Moment) -> LandingQueue:
     return queue.with_candidate(replace(changed, ended_at=at, is_told=False))

@@ -12,19 +12,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
+from ralphd.core.fleet import lease_model
 from ralphd.core.fleet.checked import Rejected, read_value, write_value
 from ralphd.core.fleet.items import advanced, is_holder, released, taken_over
 from ralphd.core.fleet.lease import resume_hold
-from ralphd.core.fleet.lease_model import (
-    LeaseNews,
-    LeaseOrder,
-    LeaseRules,
-    Link,
-    Orders,
-    PushWanted,
-    Stage,
-    TakeLease,
-)
+from ralphd.core.fleet.lease_model import LeaseNews, LeaseOrder, LeaseRules, PushWanted, Stage, TakeLease
 from ralphd.core.fleet.model import HAS_HOLDER, HostName, Item, ItemState, Lease
 from ralphd.core.text import short_sha
 from ralphd.daemon.fleet.orders import Clocks, LeaseKeeper, Report, tick_s
@@ -135,7 +127,7 @@ class Holder(LeaseKeeper):
         self._pausing = asyncio.Lock()
         self._recorded: Lease | None = None
         self._refusal, self._note, self._progress = "", "", Progress("")
-        self._orders: Orders = ()
+        self._orders: lease_model.Orders = ()
         if isinstance(start, Lease):  # another host that asks gets a yes from now on
             at, boottime_s = self._clocks.monotonic(), self._clocks.boottime()
             self.hold, self._orders = resume_hold(start, at=at, boottime_s=boottime_s)
@@ -157,7 +149,7 @@ class Holder(LeaseKeeper):
     @property
     def problem(self) -> str:
         """Why pushes wait; empty while git answers."""
-        return (self._push_fault or "git does not answer") if self.hold.ref is Link.UNSURE else ""
+        return (self._push_fault or "git does not answer") if self.hold.ref is lease_model.Link.UNSURE else ""
 
     def drain(self) -> None:
         """Have the ralph finish its iteration; then ``run`` pushes, releases item and lease, and ends."""

@@ -79,7 +79,8 @@ class TargetLease(LeaseKeeper):
             start, self._start, is_begun = self._start, None, False
             if self.is_wanted:
                 async with asyncio.TaskGroup() as self._tasks:  # no answer of a claim reaches the next one
-                    if is_begun := await self._claim(self._claimant, start):
+                    claimant = Item(ItemId(self._item), self._target.url, self._branch, self._branch)
+                    if is_begun := await self._claim(claimant, start):
                         await self._hold()
             if is_begun:
                 await asyncio.sleep(_OTHERS_TICKS * tick_s(self._rules))
@@ -87,10 +88,6 @@ class TargetLease(LeaseKeeper):
             with suppress(TimeoutError):
                 async with asyncio.timeout(tick_s(self._rules)):
                     await self._changed.wait()
-
-    @property
-    def _claimant(self) -> Item:
-        return Item(ItemId(self._item), self._target.url, self._branch, self._branch)
 
     async def _hold(self) -> None:
         self._tasks.create_task(self._tick())

@@ -18,22 +18,11 @@ from typing import Any, Final, Protocol
 from ralphd import __version__
 from ralphd.agents.identity import Account
 from ralphd.config.specs import AccountsSpec, FleetSpec
-from ralphd.core.fleet import fit
+from ralphd.core.fleet import fit, model
 from ralphd.core.fleet.checked import write_value
 from ralphd.core.fleet.items import by_person, is_later, is_old
 from ralphd.core.fleet.lease_model import TakeLease
-from ralphd.core.fleet.model import (
-    ENDED,
-    HAS_HOLDER,
-    PRESENCE_S,
-    Decline,
-    HostName,
-    HostRecord,
-    Item,
-    ItemId,
-    ItemState,
-    Lease,
-)
+from ralphd.core.fleet.model import ENDED, HAS_HOLDER, PRESENCE_S, HostName, HostRecord, Item, ItemId, Lease
 from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.picture import Picture
@@ -118,7 +107,7 @@ class Member:
     holders: dict[str, ItemHolder] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _avoided: dict[str, float] = field(default_factory=dict)
-    _declines: dict[ItemId, Decline] = field(default_factory=dict)
+    _declines: dict[ItemId, model.Decline] = field(default_factory=dict)
     _unkept: dict[ItemId, Item] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: set[str] = field(default_factory=set)
@@ -344,7 +333,7 @@ class Member:
         if self.draining or known is None or item_id in self.holders:
             return False
         item: Item = known.value
-        if item.state in (*ENDED, ItemState.HELD):
+        if item.state in (*ENDED, model.ItemState.HELD):
             return False
         is_its_branch = lease_key(repo_id(item.repo), item.branch) == key
         me, now = self._me(), self.services.clock.now()
@@ -380,7 +369,7 @@ class Member:
         self._avoided[item.id] = self.picture.monotonic() + AVOIDED_S
         self._declines.pop(item.id, None)
         if holder.why:
-            self._declines[item.id] = Decline(item.id, holder.why)
+            self._declines[item.id] = model.Decline(item.id, holder.why)
         self._changed.set()
         topic = f"item {item.id}"
         self.services.trouble(f"{_TOPIC} {item.id}", None)

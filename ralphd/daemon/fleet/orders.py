@@ -11,26 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from ralphd.core.fleet import lease_model
 from ralphd.core.fleet.checked import Rejected, read_value, write_value
 from ralphd.core.fleet.lease import begin_claim, is_claimable, step
-from ralphd.core.fleet.lease_model import (
-    NOBODY,
-    KeySeen,
-    KeyWritten,
-    LeaseFact,
-    LeaseHold,
-    LeaseNews,
-    LeaseOrder,
-    LeaseRules,
-    LeaseStep,
-    MoveRef,
-    RefMoved,
-    RefSeen,
-    Stage,
-    TakeLease,
-    Tick,
-    WriteKey,
-)
+from ralphd.core.fleet.lease_model import KeySeen, LeaseNews, LeaseOrder, MoveRef, RefSeen, TakeLease
 from ralphd.core.fleet.model import HostName, Item, Lease
 from ralphd.core.fleet.names import lease_key, repo_id
 from ralphd.core.text import short_sha
@@ -55,20 +39,16 @@ Report: TypeAlias = Callable[[str, dict[str, Any]], Awaitable[None]]
 """Publishes an event of a type with its data."""
 
 
-def _boottime() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 @dataclass(frozen=True, slots=True)
 class Clocks:
     """``monotonic`` decides; ``boottime`` shows a sleep; ``wall`` is for people."""
 
     monotonic: Callable[[], float] = time.monotonic
-    boottime: Callable[[], float] = _boottime
+    boottime: Callable[[], float] = partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     wall: Callable[[], float] = time.time
 
 
-def tick_s(rules: LeaseRules) -> float:
+def tick_s(rules: lease_model.LeaseRules) -> float:
     """Return the time between two ticks of a lease or of its watcher."""
     return max(_SHORTEST_TICK_S, rules.lease_s / 12)
 
@@ -87,13 +67,15 @@ async def read_key(fabric: Fabric, key: str) -> KeySeen | LeaseNews:
     return KeySeen(lease, entry.revision)
 
 
-async def write_key(fabric: Fabric, key: str, order: WriteKey, *, at: float) -> KeyWritten | LeaseNews:
+async def write_key(
+    fabric: Fabric, key: str, order: lease_model.WriteKey, *, at: float
+) -> lease_model.KeyWritten | LeaseNews:
     """Create or replace the lease in the hub."""
     value = write_value(replace(order.lease, at=at))
     try:
         if not order.revision:
-            return KeyWritten(await fabric.create(Bucket.LEASES, key, value))
-        return KeyWritten(await fabric.update(Bucket.LEASES, key, value, revision=order.revision))
+            return lease_model.KeyWritten(await fabric.create(Bucket.LEASES, key, value))
+        return lease_model.KeyWritten(await fabric.update(Bucket.LEASES, key, value, revision=order.revision))
     except WrongRevision:
         return LeaseNews.KEY_REFUSED
     except HubUnreachable:
@@ -110,13 +92,13 @@ async def read_ref(fence: Fence, branch: str) -> RefSeen | LeaseNews:
 
 async def move_ref(
     fence: Fence, branch: str, order: MoveRef, host: HostName, *, is_claim: bool, at: float
-) -> tuple[RefMoved | LeaseNews, str]:
+) -> tuple[lease_model.RefMoved | LeaseNews, str]:
     """Push the lease, and the commit if there is one. Return the fact, and why it was refused or silent."""
     call = partial(_pushed, fence, branch, order, host, is_claim=is_claim, at=at)
     answer = await asyncio.to_thread(call)
     match answer:
         case Claimed(sha=sha) | Pushed(sha=sha):
-            return RefMoved(sha), ""
+            return lease_model.RefMoved(sha), ""
         case Unreachable(why=why):
             return LeaseNews.GIT_SILENT, why
         case RemoteRefused(why=why):
@@ -153,15 +135,17 @@ class LeaseKeeper:
     _tasks: asyncio.TaskGroup
 
     def __init__(
-        self, url: str, branch: str, host: HostName, boot: str, fabric: Fabric, rules: LeaseRules,
+        self, url: str, branch: str, host: HostName, boot: str, fabric: Fabric, rules: lease_model.LeaseRules,
         clocks: Clocks,
     ) -> None:  # fmt: skip
         self.host, self.why, self.key = host, "", lease_key(repo_id(url), branch)
         self._branch, self._boot, self._fabric = branch, boot, fabric
         self._rules, self._clocks, self._changed = rules, clocks, asyncio.Event()
-        self._push_fault, self._other = "", NOBODY
+        self._push_fault, self._other = "", lease_model.NOBODY
         at, boottime_s = clocks.monotonic(), clocks.boottime()
-        self.hold = LeaseHold(Lease(NOBODY, boot, 0), "", 0, at, at, at, at, boottime_s, Stage.LOST)
+        self.hold = lease_model.LeaseHold(
+            Lease(lease_model.NOBODY, boot, 0), "", 0, at, at, at, at, boottime_s, lease_model.Stage.LOST
+        )
 
     def holds(self, token: int) -> bool:
         """Whether this host holds, or may hold, the lease with this token now."""
@@ -203,7 +187,7 @@ class LeaseKeeper:
 
     async def _tick(self) -> None:
         while self.hold.is_active:
-            self._feed(Tick(self._fabric.connected_since, self._clocks.boottime()))
+            self._feed(lease_model.Tick(self._fabric.connected_since, self._clocks.boottime()))
             await asyncio.sleep(tick_s(self._rules))
 
     async def _until(self, is_true: Callable[[], bool]) -> None:
@@ -212,21 +196,23 @@ class LeaseKeeper:
             self._changed.clear()
             await self._changed.wait()
 
-    def _feed(self, fact: LeaseFact) -> None:
+    def _feed(self, fact: lease_model.LeaseFact) -> None:
         self._follow(step(self.hold, fact, self._rules, self._clocks.monotonic()))
 
-    def _follow(self, following: LeaseStep) -> None:
+    def _follow(self, following: lease_model.LeaseStep) -> None:
         self.hold, orders = following
         self._stepped()
         for order in orders:
-            is_claim = self.hold.stage is Stage.CLAIMING
+            is_claim = self.hold.stage is lease_model.Stage.CLAIMING
             self._tasks.create_task(self._carry_out(order, is_claim=is_claim))
         self._changed.set()
 
-    async def _carry_out(self, order: WriteKey | MoveRef | TakeLease | LeaseOrder, *, is_claim: bool) -> None:
+    async def _carry_out(
+        self, order: lease_model.WriteKey | MoveRef | TakeLease | LeaseOrder, *, is_claim: bool
+    ) -> None:
         at, fence, branch = self._clocks.wall(), self.fence, self._branch
         match order:
-            case WriteKey():
+            case lease_model.WriteKey():
                 self._feed(await write_key(self._fabric, self.key, order, at=at))
             case MoveRef():
                 fact, why = await move_ref(fence, branch, order, self.host, is_claim=is_claim, at=at)

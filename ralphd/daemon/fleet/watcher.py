@@ -9,16 +9,8 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
-from ralphd.core.fleet.lease_model import (
-    HostAnswered,
-    KeySeen,
-    LeaseFact,
-    LeaseNews,
-    LeaseOrder,
-    LeaseRules,
-    TakeLease,
-    Tick,
-)
+from ralphd.core.fleet import lease_model
+from ralphd.core.fleet.lease_model import HostAnswered, KeySeen, LeaseFact, LeaseNews, LeaseOrder, TakeLease
 from ralphd.core.fleet.model import HostName, ItemId, Lease
 from ralphd.core.fleet.names import branch_of
 from ralphd.core.fleet.takeover import LeaseWatch, step
@@ -44,7 +36,7 @@ class Watcher:
         self,
         host: HostName,
         fabric: Fabric,
-        rules: LeaseRules,
+        rules: lease_model.LeaseRules,
         *,
         fits: Callable[[str, ItemId], bool],
         fence_of: Callable[[ItemId], Awaitable[Fence]],
@@ -78,7 +70,7 @@ class Watcher:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as self._tasks:
             while True:
-                tick = Tick(self._fabric.connected_since, self._clocks.boottime())
+                tick = lease_model.Tick(self._fabric.connected_since, self._clocks.boottime())
                 for key in tuple(self._watches):
                     self._feed(key, tick)
                 await asyncio.sleep(tick_s(self._rules))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, Type
 from ralphd.core.fleet.model import Item, ItemState
 from ralphd.core.landing.model import LandingCandidate, LandingQueue, Standing, Target
 from ralphd.core.loop.inbox import Inbox, with_note
-from ralphd.core.supervision.events import PauseRequested, ResumeRequested, StopRequested
+from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequested, StopRequested
 from ralphd.core.text import one_line, short_sha
 from ralphd.daemon.fleet.clones import (
     ASIDE,
@@ -44,7 +44,6 @@ from ralphd.git.snapshot import Snapshot, snapshot
 
 if TYPE_CHECKING:
     from ralphd.core.delivery import StoredEvent
-    from ralphd.core.supervision.events import Event
     from ralphd.core.time import Moment
     from ralphd.notify.hub import Hub, Subscription
 

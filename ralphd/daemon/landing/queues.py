@@ -38,7 +38,6 @@ from ralphd.store.shared.landing import LandingFiles, known_queues
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
-    from ralphd.core.loop.inbox import Inbox
     from ralphd.core.time import Moment
     from ralphd.daemon.gate.gate import Gate
     from ralphd.daemon.lifecycle import Roster
@@ -63,7 +62,7 @@ class NothingToLand(NotLandable):
     """The target has all of it."""
 
 
-Send = Callable[[str, Callable[["Inbox", "Moment"], "Inbox"]], Awaitable[object]]
+Send = Callable[[str, Callable[[inbox.Inbox, "Moment"], inbox.Inbox]], Awaitable[object]]
 Start = Callable[[str], Awaitable[object]]
 
 
@@ -281,14 +280,12 @@ class LandingQueues:
             return decisions.admit(renewed, candidate, waits_for=waits_for)
 
         await worker.change(decide)
-        new = worker.queue.candidates[-1]
+        listed = worker.queue.candidates
+        new, ids = listed[-1], {each.id for each in listed}
         with suppress(NotDone):
-            await asyncio.to_thread(self._keep, worker.queue, new)
+            await asyncio.to_thread(keep, Path(worker.queue.work_tree), new.id, new.head, ids)
         await worker.tell("landing.queued", new, f"{new.id}/queued")
         return self._view(worker) | {"number": new.id}
-
-    def _keep(self, queue: LandingQueue, new: LandingCandidate) -> None:
-        keep(Path(queue.work_tree), new.id, new.head, {each.id for each in queue.candidates})
 
     def _take_in(self, files: LandingFiles, queue: LandingQueue) -> QueueWorker:
         worker = QueueWorker(
@@ -504,7 +501,7 @@ class LandingQueues:
         """Add a task to the inbox of the built-in loop, once. Return whether somebody has it."""
         text = task_text(ended, worker.queue.target)
 
-        def with_task(kept: "Inbox", at: "Moment") -> "Inbox":
+        def with_task(kept: inbox.Inbox, at: "Moment") -> inbox.Inbox:
             if any(each.text == text for each in kept.tasks):
                 return kept
             kept = inbox.with_task(kept, at, text)

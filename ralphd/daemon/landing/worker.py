@@ -16,20 +16,9 @@ from ralphd import diagnostics
 from ralphd.config.configuration import Configuration
 from ralphd.core.gate.verdict import Result
 from ralphd.core.gate.weakened import TestCheck
+from ralphd.core.landing import model
 from ralphd.core.landing import step as decisions
-from ralphd.core.landing.model import (
-    BatchTested,
-    Doing,
-    Hindered,
-    LandingBatch,
-    LandingCandidate,
-    LandingFact,
-    LandingPolicy,
-    LandingQueue,
-    MergeDone,
-    Standing,
-    TargetMoved,
-)
+from ralphd.core.landing.model import BatchTested, Doing, Hindered, LandingBatch, LandingFact, LandingQueue
 from ralphd.core.landing.views import landing_event, queue_view
 from ralphd.core.supervision.model import RunId
 from ralphd.core.text import short_sha
@@ -52,7 +41,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 5.0
-_PinnedMerge: TypeAlias = tuple[Mapping[str, Any], MergeDone]
+_PinnedMerge: TypeAlias = tuple[Mapping[str, Any], model.MergeDone]
 """A merge, and the configuration that it was made with."""
 A_BUG: Final = "a bug in ralphd: its log has the traceback"
 
@@ -110,8 +99,8 @@ class QueueWorker:
         services: "Services",
         *,
         busy: Callable[[], set[Path]],
-        tell_end: Callable[["QueueWorker", LandingCandidate], Awaitable[bool]],
-        pin: Callable[[LandingQueue, LandingCandidate, str], LandingQueue],
+        tell_end: Callable[["QueueWorker", model.LandingCandidate], Awaitable[bool]],
+        pin: Callable[[LandingQueue, model.LandingCandidate, str], LandingQueue],
     ) -> None:
         self.files, self.queue = files, queue
         self._services, self._busy, self._tell_end, self._pin = services, busy, tell_end, pin
@@ -125,9 +114,9 @@ class QueueWorker:
         self._look_at, self._seen = 0.0, tuple[object, ...]()
 
     @property
-    def policy(self) -> LandingPolicy:
+    def policy(self) -> model.LandingPolicy:
         regent, landing = self.configuration.regent, self.configuration.landing
-        return LandingPolicy(regent.test_retries, landing.max_landing_tries, regent.protect_tests)
+        return model.LandingPolicy(regent.test_retries, landing.max_landing_tries, regent.protect_tests)
 
     @property
     def configuration(self) -> Configuration:
@@ -149,7 +138,7 @@ class QueueWorker:
                 self.queue = new
                 self._nudged.set()
 
-    async def tell(self, kind: str, candidate: LandingCandidate, key: str, **more: object) -> None:
+    async def tell(self, kind: str, candidate: model.LandingCandidate, key: str, **more: object) -> None:
         """Publish an event about a candidate, once."""
         data = landing_event(self.queue, candidate) | more
         key = f"landing/{self.files.home.name}/{key}"
@@ -267,7 +256,7 @@ class QueueWorker:
         self._turn = self._services.turn_of(self.queue.target)
         if self._turn is None:
             return False
-        queued = self.queue.standing(Standing.QUEUED)
+        queued = self.queue.standing(model.Standing.QUEUED)
         if self.queue.blocked or not queued:
             self._turn.end()
             return False
@@ -315,7 +304,7 @@ class QueueWorker:
     def _move(self, batch: LandingBatch) -> LandingFact:
         git = self._git()
         fact = self._target().advance(git, merge.Tip(batch.tip), batch.commit)
-        if isinstance(fact, TargetMoved):
+        if isinstance(fact, model.TargetMoved):
             heads = [self.queue.candidate(each.id).head for each in batch.merged if each.copies]
             keep_rebased(git, heads)
         return fact
@@ -430,7 +419,7 @@ class QueueWorker:
         await self.change(decisions.unblocked)
         if how is Follow.DIVERGED:
             await self.change(decisions.rejoined)
-        return bool(self.queue.batch or self.queue.standing(Standing.QUEUED))
+        return bool(self.queue.batch or self.queue.standing(model.Standing.QUEUED))
 
     def _has_news(self, now: float) -> bool:
         """Whether git is worth asking: refs or checkouts have changed, or it was not asked for a while."""

@@ -14,14 +14,13 @@ from ralphd.core.incidents import CloseReason, Escalation, EscalationContext, In
 from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import Announce, Escalate, Policy, Step, Supervision
 from ralphd.core.time import Moment, rfc3339
-from ralphd.daemon.ralph.journal import event_key
+from ralphd.daemon.ralph.journal import Journal, event_key
 from ralphd.dataclass import dataclass
 from ralphd.process.log.log import append_regent_line
 from ralphd.store.state import Definition, Facts, RalphFiles
 
 if TYPE_CHECKING:
     from ralphd.core.supervision.door import Caller
-    from ralphd.daemon.ralph.journal import Journal
     from ralphd.daemon.services import Services
 
 logger = logging.getLogger(__name__)
@@ -52,7 +51,7 @@ class Audience:
 class Announcer:
     """Publishes what was decided, each thing once: history, then events, then the Regent's line."""
 
-    def __init__(self, files: RalphFiles, records: "Journal", services: "Services") -> None:
+    def __init__(self, files: RalphFiles, records: Journal, services: "Services") -> None:
         self._files, self._records, self._services = files, records, services
         self._untold = False
 

@@ -111,14 +111,12 @@ def _bracketed(name: str) -> str:
 def host_permissions(host: HostName, *, role: str = "") -> Json:
     """Return what a host may publish and subscribe to. A role that is not known permits nothing."""
     publish = [
-        *(
-            f"$KV.hosts.{host}",
-            "$KV.leases.>",
-            "$KV.items.>",
-            "$KV.quota.>",
-            f"ralph.ev.{host}.>",
-            "$JS.FC.>",
-        ),
+        f"$KV.hosts.{host}",
+        "$KV.leases.>",
+        "$KV.items.>",
+        "$KV.quota.>",
+        f"ralph.ev.{host}.>",
+        "$JS.FC.>",
         "ralph.ctl.*.status",  # the question before a takeover
         *ROLES.get(role, ()),
     ]

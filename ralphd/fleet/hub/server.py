@@ -34,7 +34,6 @@ START_S: Final = 10.0
 RELOAD_S: Final = 4.0
 ANSWER_S: Final = 2.0
 _VERSION_S: Final = 10.0
-_STOP_S: Final = 10.0
 _LOOK_S: Final = 0.02
 _START: Final = "systemctl --user status ralph-hub-1"
 _WARN_BEFORE_S: Final = 30 * 86400.0

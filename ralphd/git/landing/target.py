@@ -14,16 +14,8 @@ from typing import Final
 
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut
-from ralphd.core.landing.model import (
-    BranchPushed,
-    Hindered,
-    LandingFact,
-    LandingQueue,
-    Standing,
-    Target,
-    TargetMoved,
-    TargetTaken,
-)
+from ralphd.core.landing import model
+from ralphd.core.landing.model import BranchPushed, Hindered, LandingFact, Target, TargetMoved, TargetTaken
 from ralphd.core.text import short_sha
 from ralphd.dataclass import dataclass
 from ralphd.git import remote
@@ -290,9 +282,9 @@ def _text(path: Path) -> str:
     return ""
 
 
-def recorded(queue: LandingQueue) -> tuple[str, ...]:
+def recorded(queue: model.LandingQueue) -> tuple[str, ...]:
     """Return what the queue has left on ``ralph/landed``, the last one at the end."""
-    waiting = [each for each in queue.standing(Standing.LANDED) if each.commit and each.why]
+    waiting = [each for each in queue.standing(model.Standing.LANDED) if each.commit and each.why]
     commits = [each.commit for each in sorted(waiting, key=lambda each: (each.ended_at or 0.0, each.id))]
     return (*commits, queue.left) if queue.left else tuple(commits)
 

@@ -317,7 +317,7 @@ def test_a_ralph_shows_where_its_last_branch_stands() -> None:
 
 
 def test_a_full_queue_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ralphd.core.landing.step.MOST_OPEN", 2)
+    monkeypatch.setattr("ralphd.core.landing.model.MOST_OPEN", 2)
     with pytest.raises(WrongState, match="2 branches wait"):
         of("a", "b", "c")
 
