@@ -82,7 +82,7 @@ test-long: $(STAMP)
 	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/whole/test_fleet_quota.py \
 	  tests/whole/test_fleet_landing.py tests/whole/test_fleet_pane.py tests/whole/test_fleet_page.py \
 	  tests/whole/test_landing_torture.py tests/upgrades tests/git/test_fence_races.py $(addprefix tests/whole/test_,fleet.py \
-	  landing.py door.py box.py hostile_agent.py rewritten.py weakened_tests.py)
+	  landing.py door.py box.py hostile_agent.py rewritten.py weakened_tests.py follow.py sandbox.py)
 
 # The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \

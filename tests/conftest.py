@@ -33,6 +33,32 @@ LONG = (
     *("hostile_agent_ends_no_night[another", "test_box.py::test_commits_and_installs_work_inside[True"),
     *("deleted_branch_comes_back_wherever_the_daemon_dies[git checkout", "in_one_prompt[the test is"),
     *("in_one_prompt[the expected", "in_one_prompt[the failing"),
+    *(
+        f"whole_or_not_there_wherever_the_daemon_dies[{point}]"
+        for point in ("guard.move.begun", "gate.tests_run")
+    ),
+    *(
+        f"whole_or_not_there_wherever_the_daemon_dies[{point}]"
+        for point in ("follow.merged", "guard.move.branch")
+    ),
+    *(
+        "goes_back_once_wherever_the_daemon_dies[gate.restore",
+        "goes_back_once_wherever_the_daemon_dies[guard.move",
+    ),
+    *(
+        f"killed_undo_of_a_repair_is_completed_without_a_daemon[{point}"
+        for point in ("guard", "repair", "undo.n")
+    ),
+    "comes_back_wherever_the_daemon_dies[git update-ref -d refs/heads/main-True",
+    *(
+        f"a_way_to_weaken_tests_is_reverted[the {way}"
+        for way in ("test is", "file is em", "assertion", "expected")
+    ),
+    *(
+        f"an_honest_refactor_costs_nobody_a_commit[{how}"
+        for how in ("two files", "a test file is r", "tests are")
+    ),
+    "test_sandbox.py::test_commits_and_installs_work_at_the_level_write",
 )
 """What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
 WAITING = (

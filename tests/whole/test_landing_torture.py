@@ -14,7 +14,7 @@ from tests.whole.landing_stage import Pace, Scene
 
 LIMIT_S = 400.0
 SEED, TORTURE_S = int(os.environ.get("SEED", "1")), float(os.environ.get("TORTURE_S", "0"))
-SHORT = Pace(branches=12, play_s=6.0, kill_s=1.5)
+SHORT = Pace(branches=8, play_s=4.0, kill_s=1.2)
 LONG = Pace(branches=38, play_s=60.0, kill_s=5.0)
 
 

@@ -172,6 +172,8 @@ class LandingQueues:
 
     def of(self, name: str) -> dict[str, Any] | None:
         """Return where the last candidate of a ralph stands, as its view shows it."""
+        if not self._workers:  # each status asks, for each ralph
+            return None
         known = self._roster.find(name)  # an undo without a daemon knows its ralph alone
         is_active = known is not None and not isinstance(known.account.supervision.state, SETTLED)
         shown = (landing_of(each.queue, name, is_active=is_active) for each in self._workers.values())

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ralphd.core.quota import clock as quota
@@ -371,6 +371,7 @@ class Night(World):
     ahead_s=st.floats(2.0, 40.0),
     guessed=st.booleans(),
 )
+@settings(max_examples=25)
 def test_a_night_of_kills_and_a_clock_set_back_costs_one_call_a_reset(
     turns: list[list[int]],
     lengths: list[float],
