@@ -14,6 +14,8 @@ FIRST_S = 180.0
 garbage collector has not yet seen its oldest generation."""
 KEPT_RUNS, KEPT_TESTS, PRUNED_EVERY_S, SHORTEST_RUN_S = 100, 20, 60.0, 1.0
 SLACK_RUNS = int(2 * PRUNED_EVERY_S / SHORTEST_RUN_S)
+MOST_THREADS = 60
+"""Two at once for each of the twenty ralphs, and as many as requests take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,6 @@ OF_PROCESS: dict[str, Callable[[Process], float]] = {
 RULES = (
     Rule("rss", "daemon: memory, MB", 4.0, role="daemon"),
     Rule("descriptors", "daemon: descriptors", 5.0, role="daemon"),
-    Rule("threads", "daemon: threads", 2.0, role="daemon"),
     Rule("rss", "shims: memory of each, MB", 0.5, role="shim"),
     Rule("descriptors", "shims: descriptors of each", 1.0, role="shim"),
     Rule("rss", "loops: memory of each, MB", 2.0, role="loop"),
@@ -78,6 +79,7 @@ BOUNDS = (
     Bound("log_bytes", "ralphd.log and its predecessors, MB", 31 << 20, 1e6),
     Bound("most_progress_bytes", "progress.md, MB", (1 << 20) + 1000, 1e6),
     Bound("outbox", "deliveries", 0),
+    Bound("daemon_threads", "threads of the daemon, whose pool does not shrink", MOST_THREADS),
 )
 
 

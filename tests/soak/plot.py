@@ -8,7 +8,7 @@ from tests.soak.judge import RULES, Rule, points
 from tests.soak.samples import Sample
 
 COLUMNS, WIDTH, HEIGHT, MARGIN, HEAD = 3, 300, 130, 44, 30
-MOST_POINTS = 160
+MOST_POINTS = 120
 SHOWN = (
     *RULES,
     Rule("runs", "runs that are kept", 0),
@@ -46,9 +46,9 @@ def _chart(samples: Sequence[Sample], rule: Rule) -> str:
     top = max((value for life in lives.values() for _, value in life), default=0.0) * 1.1 or 1.0
     step = max(1, len(samples) // MOST_POINTS)
     drawn = []
-    for line in lives.values():
+    for line in filter(lambda life: len(life) > 1, lives.values()):
         thinned = [*line[:-1:step], line[-1]]
-        drawn += [f"{'ML'[at > 0]}{WIDTH * at_s / end_s:.0f} {HEIGHT - HEIGHT * value / top:.1f}"
+        drawn += [f"{'ML'[at > 0]}{WIDTH * at_s / end_s:.0f} {HEIGHT - HEIGHT * value / top:.0f}"
                   for at, (at_s, value) in enumerate(thinned)]  # fmt: skip
     return (
         f'<text y="12">{html.escape(rule.label)}</text>'

@@ -90,6 +90,8 @@ class Soak:
     def _sample(self, at_s: float) -> Sample:
         sample = Sample(at_s, list(processes(self.daemon.state)), self._files.figures())
         sample.state["processes"] = len(sample.processes)
+        threads = (each.threads for each in sample.processes if each.role == "daemon")
+        sample.state["daemon_threads"] = max(threads, default=0)
         return sample
 
     # --- the end ----------------------------------------------------------------------------------------
