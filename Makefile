@@ -79,10 +79,10 @@ test: $(STAMP)
 # What `test` leaves out for the time it takes: several whole machines of a fleet, of which narrow tests show the parts;
 # 0.1.0 itself, of which `test` has the state directory and the shim.
 test-long: $(STAMP)
-	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/whole/test_fleet_quota.py \
-	  tests/whole/test_fleet_landing.py tests/whole/test_fleet_pane.py tests/whole/test_fleet_page.py \
-	  tests/whole/test_landing_torture.py tests/upgrades tests/git/test_fence_races.py $(addprefix tests/whole/test_,fleet.py \
-	  landing.py door.py box.py hostile_agent.py rewritten.py weakened_tests.py follow.py sandbox.py)
+	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/upgrades \
+	  tests/git/test_fence_races.py tests/loop/test_lost_list.py $(wildcard tests/whole/test_fleet*.py) \
+	  $(addprefix tests/whole/test_,landing.py landing_torture.py landing_publish.py door.py box.py hostile_agent.py \
+	  rewritten.py weakened_tests.py follow.py sandbox.py adoption_failpoints.py custody.py reports.py state_files.py trees.py)
 
 # The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \
