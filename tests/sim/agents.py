@@ -14,6 +14,7 @@ from ralphd.core.failures.classify import Classification
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import Reset
+from ralphd.core.loop.inbox import ADDED, unread
 from ralphd.core.loop.model import StartAttempt
 from ralphd.core.stall_detector import Glance, SilenceLimits, Window
 from ralphd.core.time import Moment
@@ -104,6 +105,8 @@ class Attempt:
         self._dues: list[Due] = []
         self._look: Due | None = None
         self.gone = False
+        notes = unread(night.disk.inbox.notes, hands.loop.memory.notes_read)
+        self.notes = tuple(int(note.id) for note in notes)
         night.checks.agent_begins(self)
         self._plan_work()
 
@@ -301,6 +304,8 @@ class Attempt:
 
     def _over(self, finding: Classification, *, promised: bool = False) -> None:
         self.dies()
+        if self.task.startswith(ADDED) and (self._commits or promised):
+            self._night.added_done.add(self.task)
         self._hands.attempt_is_over(self, finding, self._commits, promised=promised)
 
     def _later(self, delay_s: float, act: object) -> Due:

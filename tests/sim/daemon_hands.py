@@ -106,7 +106,7 @@ class DaemonHands:
         while facts:
             fact = facts.popleft()
             before = self.supervision
-            answered = self._night.regent_step(before, fact, self._night.policy)
+            answered = self._night.steps.regent(before, fact, self._night.policy)
             self._night.checks.regent_stepped(before, fact, answered)
             self._write_down(before, fact, answered)
             for action in answered.actions:

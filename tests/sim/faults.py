@@ -65,11 +65,16 @@ class What(StrEnum):
     RESUME = "somebody resumes it"
     RESTART = "somebody restarts it"
     SKIP_WAIT = "somebody skips the wait"
+    ADD_TASK = "somebody adds a task"
+    NOTE = "somebody writes a note"
+    # drawn apart from all above, so that a seed keeps what it had
+    MEDDLES = "the agent asks the daemon for all it can do"
 
 
 _OF_AGENT: Final = tuple(What)[: tuple(What).index(What.USAGE_LIMIT)]
 OF_SERVICE: Final = (What.USAGE_LIMIT, What.OUTAGE, What.FATAL, What.BROKEN)
-OF_PEOPLE: Final = tuple(What)[tuple(What).index(What.STOP) :]
+OF_PEOPLE: Final = tuple(What)[tuple(What).index(What.STOP) : tuple(What).index(What.MEDDLES)]
+_DRAWN: Final = tuple(What)[: tuple(What).index(What.ADD_TASK)]
 OF_THE_NEXT_ATTEMPT: Final = frozenset(_OF_AGENT)
 _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
     What.RATE_LIMIT: (0.0, 0.0, 20.0, 90.0, 700.0, 5000.0),
@@ -89,6 +94,10 @@ _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
 _COUNTED: Final = (What.LOOP_KILLED, What.DAEMON_KILLED)
 STORMY: Final = 0.25
 """The share of nights in which one thing happens again and again."""
+CROWDED: Final = 0.12
+"""The share in which several people, or programs, command at once."""
+MEDDLED: Final = 0.25
+"""The share in which people add to the work, or an agent sends commands."""
 _RARE: Final = (What.FATAL, What.DAEMON_ENDS, What.EMPTIES_LIST, What.CLOCK_BACK, What.CLOCK_AHEAD)
 
 
@@ -188,10 +197,11 @@ def script_of(seed: int) -> Script:
     """The night of a seed."""
     dice = Random(seed)
     setting = _setting(dice)
-    theme = dice.sample(tuple(What), 4)
+    theme = dice.sample(_DRAWN, 4)
     faults = [_fault(dice, theme, setting) for _ in range(dice.choice((1, 3, 6, 10, 15, 22)))]
     if dice.random() < STORMY:
         faults += _storm(dice, faults[0])
+    faults += _of_others(Random(seed ^ 0xC0DE))
     return Script(seed, setting, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
@@ -208,6 +218,21 @@ def _storm(dice: Random, fault: Fault) -> list[Fault]:
         )
         for number in range(1, count)
     ]
+
+
+def _of_others(dice: Random) -> list[Fault]:
+    """What people and programs send besides: several at once, without knowing of each other."""
+    faults = []
+    if dice.random() < CROWDED:
+        at_s, gap_s = NIGHT_S * dice.random() ** 2, dice.choice((0.05, 1.0, 20.0, 300.0))
+        for _ in range(dice.randint(4, 14)):
+            at_s += gap_s * dice.expovariate(1.0)
+            faults.append(Fault(round(at_s, 2), dice.choice(OF_PEOPLE)))
+    if dice.random() < MEDDLED:
+        more = (What.ADD_TASK, What.NOTE, What.MEDDLES)
+        times = (round(NIGHT_S * dice.random() ** 2, 1) for _ in range(dice.randint(1, 4)))
+        faults += [Fault(at_s, dice.choice(more)) for at_s in times]
+    return faults
 
 
 def _setting(dice: Random) -> Setting:
@@ -233,7 +258,7 @@ def _setting(dice: Random) -> Setting:
 
 
 def _fault(dice: Random, theme: Sequence[What], setting: Setting) -> Fault:
-    what = dice.choice(theme) if dice.random() < 0.6 else dice.choice(tuple(What))
+    what = dice.choice(theme) if dice.random() < 0.6 else dice.choice(_DRAWN)
     if what in _RARE and dice.random() < 0.6:
         what = dice.choice(_OF_AGENT)
     lasts_s = dice.choice(_LASTS_S[what]) * (0.7 + 0.6 * dice.random()) if what in _LASTS_S else 0.0

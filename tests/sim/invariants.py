@@ -109,6 +109,10 @@ class Checks(LoopChecks):
         """A daemon died before it had written down that a person was called."""
         self._is_called = False
 
+    def run_is_obeyed(self, word: str) -> None:
+        """A run asked for something, and got it: nobody has permitted that."""
+        self.broken("a run commands nothing", f"it asked for {word}, and was not refused")
+
     def clock_jumped(self) -> None:
         """What is counted by the wall begins anew."""
         self._clock_was_set = True
@@ -121,6 +125,8 @@ class Checks(LoopChecks):
         if self._night.loop is not None:
             self.broken("one run", f"{run.run_id} is born while {self._night.loop.run.run_id} lives")
         policy = self._night.policy
+        if Goal.RUNNING not in self._goals:
+            self.broken("the goal is kept", f"{run.run_id} is born, and asked for was {self._goals}")
         if not self._by_person:
             self._runs_at.append(self._now_s)
             if crowded(self._runs_at, MOST_RUNS_A_MINUTE, 60.0):

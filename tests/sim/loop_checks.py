@@ -48,6 +48,8 @@ class LoopChecks(Checking):
         self._was_pausing = False
         self._knows_of_list = True
         self._rests_since_s: float | None = None
+        self._notes_given: set[int] = set()
+        self._notes_read: set[int] = set()
 
     # agents
 
@@ -60,6 +62,16 @@ class LoopChecks(Checking):
         if crowded(self._attempts_at, MOST_ATTEMPTS_A_MINUTE, 60.0):
             self.broken("restarts are bounded", f"over {MOST_ATTEMPTS_A_MINUTE} attempts in a minute")
         self._is_in(attempt.agent)
+        if again := self._notes_read.intersection(attempt.notes):
+            self.broken("nothing is done twice", f"notes {again} were read by an agent, and come again")
+        self._notes_given |= {*attempt.notes}
+        lost = {int(note.id) for note in self._night.disk.inbox.notes} - self._notes_given
+        if lost:
+            self.broken("no task is lost", f"an agent begins without the notes {lost}")
+
+    def notes_are_read(self, notes: tuple[int, ...]) -> None:
+        """An agent that ended well had these in its prompt, and the loop has noted it."""
+        self._notes_read |= {*notes}
 
     def agent_is_gone(self, attempt: Attempt) -> None:
         """Nothing of it is left."""
@@ -145,7 +157,7 @@ class LoopChecks(Checking):
             self._resets.append(reset.until)
         if kind is FailureKind.FATAL:
             self._fatal.add(str(event.session).split("-")[0])
-        left_open = kind is None and task in self._night.list.open
+        left_open = kind is None and task in (*self._night.list.open, *self._night.added_open)
         self._failed[task] += left_open if kind is None else meaning(kind).for_the_task
 
     def _rests(self, order: Rest, loop: Loop) -> None:
@@ -187,11 +199,15 @@ class LoopChecks(Checking):
         """What the loop says of its end is so."""
         night, policy = self._night, self._night.loop_policy
         work = night.list
+        loop = night.loop.loop if night.loop is not None else None
+        added = () if loop is None or loop.plan is None else loop.plan.added
         match end.code, end.reason:
+            case 0, "complete" if left := [each.id for each in added if each.id not in night.added_done]:
+                self.broken("no outcome is invented", f"all done, it says, and nobody did {left}")
             case 0, "complete" if work.open and self._knows_of_list:
                 self.broken("no outcome is invented", f"all done, it says, and open are {work.open}")
             case 1, "tasks_failed":
-                for task in work.open or ["prompt"]:
+                for task in [*work.open, *night.added_open] or ["prompt"]:
                     if self._failed[task] <= policy.max_task_failures:
                         words = f"{task} is given up after {self._failed[task]} failures"
                         self.broken("no task is lost", words)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.loop.inbox import plan_tasks
 from ralphd.core.loop.model import (
     AttemptOver,
     AwaitingVerdict,
@@ -119,7 +120,7 @@ class LoopHands:
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
-        self._feed(Began(now, plan, checkpoint))
+        self._feed(Began(now, self._with_added(plan), checkpoint))
 
     def _beat(self) -> None:
         """Until the Regent knows that it beats: then nothing changes by one more."""
@@ -132,7 +133,7 @@ class LoopHands:
             return
         self._stop_looking()
         night, before = self._night, self.loop
-        after = night.loop_step(before, event, night.loop_policy)
+        after = night.steps.loop(before, event, night.loop_policy)
         night.checks.loop_stepped(before, event, after)
         self.loop = after.loop
         self._remember(before, after.loop)
@@ -295,13 +296,20 @@ class LoopHands:
             worked=bool(commits),
             promised=promised,
             chance=self._night.noise(),
+            notes_read=max(attempt.notes, default=0),
         )
         self._feed(over)
+        if finding.kind is None and not finding.asked:
+            self._night.checks.notes_are_read(attempt.notes)
 
     def _read_plan(self) -> Plan | None:
         plan = self._night.list.plan(known=self._knows_list)
         self._knows_list = self._knows_list or plan is not None
-        return plan
+        return self._with_added(plan)
+
+    def _with_added(self, plan: Plan | None) -> Plan | None:
+        added = plan_tasks(self._night.disk.inbox)
+        return replace(plan or Plan(""), added=added) if added else plan
 
     # a boundary
 

@@ -8,7 +8,8 @@ from typing import Final
 
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.gate.weakened import Weakened
-from ralphd.core.supervision.door import Caller, is_permitted, requested
+from ralphd.core.loop.inbox import with_note, with_task
+from ralphd.core.supervision.door import Caller, requested
 from ralphd.core.supervision.events import (
     Event,
     HistoryRewritten,
@@ -27,6 +28,14 @@ from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_THE_NEXT_ATTEMPT
 from tests.sim.stage import Died, Stage
 
 DAWN_S: Final = NIGHT_S
+_ROUTES: Final[dict[str, Callable[[Moment], Event]]] = {
+    "stop": lambda at: StopRequested(at, now=True),
+    "pause": PauseRequested,
+    "restart": RestartRequested,
+    "skip-wait": SkipWaitRequested,
+    "start": StartRequested,
+    "resume": ResumeRequested,
+}
 LONGEST_MORNING_S: Final = 48 * 3600.0
 """When all is well again the list is done by then: probes of unknown limits come every four hours."""
 MOST_STARTS: Final = 40
@@ -81,6 +90,9 @@ class Night(Stage):
         daemon = self.daemon
         if daemon is None or daemon.is_ending:
             return
+        if what in (What.ADD_TASK, What.NOTE):
+            self._send(what)
+            return
         state = daemon.supervision.state
         if what is What.START and not isinstance(state, (*SETTLED, Paused, Pausing, Stopping)):
             return  # the host answers that it runs already
@@ -90,6 +102,12 @@ class Night(Stage):
             self.checks.asked(what)
             daemon.handle(event)
             self.checks.answered(what)
+
+    def _send(self, what: What) -> None:
+        """Somebody adds to the work: the daemon writes the inbox."""
+        self.tell("people", what.value)
+        change, now = with_task if what is What.ADD_TASK else with_note, self.clock.wall()
+        self.disk.inbox = change(self.disk.inbox, now, f"more at {self.local(now)}")
 
     # the night
 
@@ -149,7 +167,7 @@ class Night(Stage):
             case What.CLOCK_BACK | What.CLOCK_AHEAD:
                 self.clock.set(fault.lasts_s if what is What.CLOCK_AHEAD else -fault.lasts_s)
                 self._clock_jumped()
-            case What.ASKS_TO_STOP | What.REWRITES | What.DESTROYS | What.WEAKENS:
+            case What.ASKS_TO_STOP | What.MEDDLES | What.REWRITES | What.DESTROYS | What.WEAKENS:
                 self._mutiny(what)
             case What.NO_RESOURCES:
                 self._lacks_until_s = self.clock.awake_s + fault.lasts_s
@@ -162,10 +180,12 @@ class Night(Stage):
         if daemon is None or loop is None or daemon.living != loop.run.run_id:
             return
         now, run_id = self.clock.wall(), loop.run.run_id
-        if what is What.ASKS_TO_STOP:
-            asked, caller = requested("POST", "/v1/ralphs/me/stop"), Caller(1, 0, run_id, "me")
-            if asked is None or is_permitted(asked, caller, ()):
-                daemon.handle(StopRequested(now, now=True))
+        if what in (What.ASKS_TO_STOP, What.MEDDLES):
+            for word in ("stop",) if what is What.ASKS_TO_STOP else _ROUTES:
+                asked, caller = requested("POST", f"/v1/ralphs/me/{word}"), Caller(1, 0, run_id, "me")
+                if asked is None or self.steps.door(asked, caller, ()):
+                    self.checks.run_is_obeyed(word)
+                    daemon.handle(_ROUTES[word](now))
             return
         self._mutinies += 1
         boundary = f"mutiny{self._mutinies}"

@@ -9,15 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from ralphd.core.loop import step as loop_core
-from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
-from ralphd.core.supervision import step as regent_core
-from ralphd.core.supervision.events import Event
-from ralphd.core.supervision.model import Policy, RunId, Step, Supervision
+from ralphd.core.loop.model import TaskState
+from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
 from tests.sim.agents import Services
+from tests.sim.cores import REAL, Steps
 from tests.sim.daemon_hands import DaemonHands
 from tests.sim.faults import Fault, Script
 from tests.sim.invariants import Checks
@@ -29,9 +27,6 @@ if TYPE_CHECKING:
     from tests.sim.night import Night
 
 SEEN_S: Final = 0.02
-
-RegentStep: TypeAlias = Callable[[Supervision, Event, Policy], Step]
-LoopStepper: TypeAlias = Callable[[Loop, LoopEvent, LoopPolicy], LoopStep]
 
 
 class Died(Exception):
@@ -59,12 +54,10 @@ class Stage:
         self,
         script: Script,
         *,
-        regent_step: RegentStep = regent_core.step,
-        loop_step: LoopStepper = loop_core.step,
+        steps: Steps = REAL,
         teller: Callable[[Moment, str, str], None] | None = None,
     ) -> None:
-        self.script = script
-        self.regent_step, self.loop_step = regent_step, loop_step
+        self.script, self.steps = script, steps
         self.policy, self.loop_policy = script.setting.policy(), script.setting.loop_policy()
         self._teller = teller
         self._dice = Random(script.seed ^ 0x5EED)
@@ -78,6 +71,7 @@ class Stage:
         self.loop: LoopHands | None = None
         self.commits = 0
         self._work = 0
+        self.added_done: set[str] = set()
         self._daemon_fuse, self._loop_fuse = Fuse(), Fuse()
         self._lacks_until_s = -1.0
         self._down_for_s = 0.0
@@ -103,7 +97,14 @@ class Stage:
     @property
     def is_work_done(self) -> bool:
         """Whether the list is done; without one, whether there was enough work."""
-        return not self.list.open if self.list.titles else self._work >= self.script.setting.work
+        is_listed = not self.list.open if self.list.titles else self._work >= self.script.setting.work
+        return is_listed and not self.added_open
+
+    @property
+    def added_open(self) -> list[str]:
+        """What people added, and no loop has noted as done."""
+        records = ((task.id, self.disk.ledger.get(task.id)) for task in self.disk.inbox.tasks)
+        return [id_ for id_, each in records if each is None or each.state is not TaskState.COMPLETE]
 
     def tick(self, task: str, agent: str) -> None:
         """An agent did a piece of work."""

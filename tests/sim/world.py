@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from ralphd.core.loop.inbox import Inbox
 from ralphd.core.loop.model import Ledger, LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Goal, RunId, Supervision
@@ -150,6 +151,7 @@ class Disk:
     memory: LoopState = field(default_factory=LoopState)
     ledger: Ledger = field(default_factory=dict)
     checkpoint: Checkpointed | None = None
+    inbox: Inbox = field(default_factory=Inbox)
     began_at_of_runs: dict[RunId, Moment | None] = field(default_factory=dict)
 
 

@@ -1,6 +1,6 @@
 """Cores that are wrong on purpose, one mistake each: a night has to notice every one of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,11 +19,14 @@ from ralphd.core.loop.model import (
     Resting,
     SaveCheckpoint,
     StartAttempt,
+    TaskRecord,
     TaskState,
 )
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.supervision import door
 from ralphd.core.supervision import step as regent_core
-from ralphd.core.supervision.events import DaemonStarted, Event, RunEnded
+from ralphd.core.supervision.door import Caller, RequestedAction
+from ralphd.core.supervision.events import DaemonStarted, Event, RunEnded, StopRequested
 from ralphd.core.supervision.model import (
     Escalate,
     Failed,
@@ -33,12 +36,13 @@ from ralphd.core.supervision.model import (
     Running,
     Spawn,
     Step,
+    Stopping,
     Supervision,
     Waiting,
 )
 from ralphd.core.supervision.reports import IterationStarted, Reported
+from tests.sim.cores import Steps
 from tests.sim.faults import Script, What, script_of
-from tests.sim.story import Steps
 
 # the Regent's
 
@@ -106,7 +110,34 @@ def _does_not_go_on(now: Supervision, event: Event, policy: Policy) -> Step:
     )
 
 
+def _starts_what_was_stopped(now: Supervision, event: Event, policy: Policy) -> Step:
+    """A stop is a restart for it."""
+    answer = regent_core.step(now, event, policy)
+    if isinstance(event, StopRequested) and isinstance(state := answer.supervision.state, Stopping):
+        return replace(answer, supervision=replace(answer.supervision, state=replace(state, again=True)))
+    return answer
+
+
+def _obeys_a_run(asked: RequestedAction, caller: Caller, runs_may: Collection[str]) -> bool:
+    return asked.action in ("stop", "pause") or door.is_permitted(asked, caller, runs_may)
+
+
 # the loop's
+
+
+def _forgets_notes(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
+    """It does not note what an agent has read."""
+    return loop_core.step(
+        loop, replace(event, notes_read=0) if isinstance(event, AttemptOver) else event, policy
+    )
+
+
+def _skips_what_is_added(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
+    """It takes what a person added for done, when it ends."""
+    after = loop_core.step(loop, event, policy)
+    added = () if after.loop.plan is None else after.loop.plan.added
+    done = {each.id: TaskRecord(each.id, each.title, TaskState.COMPLETE) for each in added}
+    return replace(after, loop=replace(after.loop, ledger={**after.loop.ledger, **done}))
 
 
 def _begins_twice(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
@@ -238,6 +269,18 @@ WRONG: Final[Mapping[str, Wrong]] = {
             "finishes",
             "continues",
         ),
+    ),
+    "the Regent starts what was stopped": Wrong(
+        Steps(_starts_what_was_stopped), ("the goal is kept",), What.STOP
+    ),
+    "the door lets a run stop itself": Wrong(
+        Steps(door=_obeys_a_run), ("a run commands nothing",), What.MEDDLES
+    ),
+    "the loop forgets which notes were read": Wrong(
+        Steps(loop=_forgets_notes), ("nothing is done twice",), What.NOTE
+    ),
+    "the loop takes an added task for done": Wrong(
+        Steps(loop=_skips_what_is_added), ("no outcome is invented",), What.ADD_TASK
     ),
     "the loop begins two attempts": Wrong(Steps(loop=_begins_twice), ("one agent",)),
     "the loop waits twice as long as a limit says": Wrong(Steps(loop=_rests_twice), ("no wait is too long",)),
