@@ -121,6 +121,8 @@ class Attempt:
         if trouble is not None:
             self._later(2.0, lambda: self._meets(trouble))
             return self._plan_look()
+        if night.accounts.is_shared:
+            self._later(1.5, lambda: night.accounts.answers(self.agent, self._hands.by))
         takes_s = 60.0 + (LONGEST_WORK_S - 60.0) * night.noise() ** 2
         self._later(takes_s - 1.0, self._works)
         self._later(takes_s, self._ends_well)

@@ -28,6 +28,10 @@ class Checking:
         self._clock_was_set = False
         self._resets: list[float] = []
 
+    def reset_is_named(self, until: float) -> None:
+        """A service has said until when its limit lasts."""
+        self._resets.append(until)
+
     def broken(self, rule: str, words: str) -> NoReturn:
         """A promise was broken."""
         raise Broken(rule, words)

@@ -2,19 +2,42 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from ralphd.core.loop import step as loop_core
 from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
+from ralphd.core.quota import clock as quota
+from ralphd.core.quota.clock import Asked, Force
+from ralphd.core.quota.model import AccountRules, QuotaClock, QuotaLimit
 from ralphd.core.supervision import door
 from ralphd.core.supervision import step as regent_core
 from ralphd.core.supervision.door import Caller, RequestedAction
 from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import Policy, Step, Supervision
+from ralphd.core.time import Moment
 
 RegentStep: TypeAlias = Callable[[Supervision, Event, Policy], Step]
 LoopStepper: TypeAlias = Callable[[Loop, LoopEvent, LoopPolicy], LoopStep]
+LimitMet: TypeAlias = Callable[[QuotaClock, QuotaLimit], QuotaClock]
+Answered: TypeAlias = Callable[[QuotaClock, str, Moment], QuotaClock]
 Door: TypeAlias = Callable[[RequestedAction, Caller, Collection[str]], bool]
+
+
+class Ask(Protocol):
+    """Whether an attempt may begin with an account."""
+
+    def __call__(
+        self,
+        clock: QuotaClock,
+        by: str,
+        at: Moment,
+        rules: AccountRules,
+        *,
+        priority: int = 0,
+        force: Force = Force.NOTHING,
+        queued_at: Moment | None = None,
+    ) -> Asked:
+        """As ``quota.ask``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +47,9 @@ class Steps:
     regent: RegentStep = regent_core.step
     loop: LoopStepper = loop_core.step
     door: Door = door.is_permitted
+    ask: Ask = quota.ask
+    limit_met: LimitMet = quota.limit_met
+    answered: Answered = quota.answered
 
 
 REAL = Steps()

@@ -35,6 +35,7 @@ from ralphd.core.supervision.model import (
     KillAfter,
     KillTree,
     PassOn,
+    Paused,
     RunId,
     Running,
     RunReports,
@@ -43,10 +44,12 @@ from ralphd.core.supervision.model import (
     Step,
     Supervision,
     Terminate,
+    Waiting,
     WakeAt,
 )
 from ralphd.core.supervision.reports import Reported, answer, is_known
 from ralphd.core.supervision.requests import why_not
+from ralphd.core.supervision.start_order import Applicant, StartHold, start_order
 from ralphd.core.time import rfc3339
 from ralphd.daemon.ralph.journal import event_key
 from ralphd.store.state import SUPERVISION, Facts
@@ -211,13 +214,48 @@ class DaemonHands:
         if night.lacks_resources:
             night.checks.start_is_put_off()
             return SpawnPostponed(self._now(), "no space left")
+        if (hold := self._start_hold()) is not None:
+            night.checks.start_is_put_off()
+            return hold
         run = night.intend_run()
         night.daemon_may_die("after the intent")
-        night.bear(run, self.supervision.tally.began_at)
+        state = self.supervision.state
+        night.bear(run, self.supervision.tally.began_at, state if isinstance(state, Starting) else None)
         night.daemon_may_die("after the birth")
         assert run.born_at is not None
         self._adopt(run)
         return Spawned(run.born_at, run.run_id)
+
+    def _applicant(self, queued_at: float) -> Applicant:
+        accounts, state = self._night.accounts, self.supervision.state
+        asked = isinstance(state, Starting) and (state.skips or isinstance(state.before, Paused))
+        needs = {} if asked else dict.fromkeys(self._night.script.setting.names, accounts.rules)
+        return Applicant("me", queued_at, self.supervision.goal, accounts=needs)
+
+    def _start_holds(self, mine: Applicant) -> StartHold | None:
+        accounts = self._night.accounts
+        clocks = {account: accounts.peek(account) for account in accounts.clocks}
+        return start_order([mine], 0, 1.0, self._now(), None, clocks).get("me")
+
+    def _start_hold(self) -> SpawnPostponed | None:
+        """As ``Regent._postponed``: what the accounts of its agents say of a start."""
+        if not self._night.accounts.is_shared:
+            return None
+        state = self.supervision.state
+        queued_at = state.queued_at if isinstance(state, Starting) else None
+        mine = self._applicant(self._now() if queued_at is None else queued_at)
+        hold = self._start_holds(mine)
+        if hold is None:
+            return None
+        return SpawnPostponed(self._now(), hold.why, hold.reason, hold.until, mine.queued_at)
+
+    def retries_start(self) -> None:
+        """A start that waits for its turn is tried again."""
+        state = self.supervision.state
+        if self.is_ending or not isinstance(state, Waiting) or state.queued_at is None:
+            return
+        if self._start_holds(self._applicant(state.queued_at)) is None:
+            self._tell(Woke(self._now(), is_free=True))
 
     def _adopt(self, run: RunRecord) -> None:
         self.living = self._facts_run_id = run.run_id

@@ -94,6 +94,8 @@ _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
 _COUNTED: Final = (What.LOOP_KILLED, What.DAEMON_KILLED)
 STORMY: Final = 0.25
 """The share of nights in which one thing happens again and again."""
+SHARED: Final = 0.2
+"""The share in which other ralphs use the same accounts."""
 CROWDED: Final = 0.12
 """The share in which several people, or programs, command at once."""
 MEDDLED: Final = 0.25
@@ -137,6 +139,8 @@ class Setting:
     backoff_s: float = 30.0
     backoff_factor: float = 1.0
     timeout_s: float = 1800.0
+    neighbours: int = 0
+    slots: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -197,11 +201,14 @@ def script_of(seed: int) -> Script:
     """The night of a seed."""
     dice = Random(seed)
     setting = _setting(dice)
+    setting = _shared(Random(seed ^ 0xACC), setting)
     theme = dice.sample(_DRAWN, 4)
     faults = [_fault(dice, theme, setting) for _ in range(dice.choice((1, 3, 6, 10, 15, 22)))]
     if dice.random() < STORMY:
         faults += _storm(dice, faults[0])
     faults += _of_others(Random(seed ^ 0xC0DE))
+    if setting.neighbours:
+        faults += _limits(Random(seed ^ 0x11417), setting)
     return Script(seed, setting, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
@@ -217,6 +224,27 @@ def _storm(dice: Random, fault: Fault) -> list[Fault]:
             lasts_s=min(fault.lasts_s, 120.0),
         )
         for number in range(1, count)
+    ]
+
+
+def _shared(dice: Random, setting: Setting) -> Setting:
+    """Other ralphs that use the accounts of this one, in some nights."""
+    if dice.random() >= SHARED:
+        return setting
+    return replace(setting, neighbours=dice.randint(1, 3), slots=dice.choice((0, 1, 1, 2)))
+
+
+def _limits(dice: Random, setting: Setting) -> list[Fault]:
+    """Limits early in the night, while several ralphs work with one account."""
+    return [
+        Fault(
+            at_s=round(7200.0 * dice.random(), 1),
+            what=dice.choice((What.USAGE_LIMIT, What.USAGE_LIMIT, What.RATE_LIMIT)),
+            agent=dice.choice((setting.names[0], dice.choice(setting.names))),
+            lasts_s=round(dice.choice((20.0, 90.0, 300.0, 1800.0, 7200.0)) * (0.7 + 0.6 * dice.random()), 1),
+            told=dice.random() < 0.6,
+        )
+        for _ in range(dice.randint(0, 3))
     ]
 
 

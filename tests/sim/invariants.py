@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.quota.model import SLOT_LOOK_S
 from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
@@ -232,7 +233,10 @@ class Checks(LoopChecks):
                 policy.retry_backoff_s, policy.retry_backoff_max_s * (policy.retry_backoff_factor > 1)
             ),
             Reason.RESTART_LIMIT: 3600.0,
-            Reason.RESOURCES: max(policy.retry_backoff_s, 1.0),
+            Reason.RESOURCES: SLOT_LOOK_S if wait.queued_at else max(policy.retry_backoff_s, 1.0),
+            Reason.USAGE_LIMIT: max(
+                LONGEST_PROBE_S, max(self._resets, default=0.0) + policy.reset_margin_s - wait.since
+            ),
         }.get(wait.reason, policy.iteration_pause_s)
         if wait.until - wait.since > most_s + SLACK_S:
             words = f"{wait.reason}: {wait.until - wait.since:.0f} s, {most_s:.0f} s at most"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.loop.model import (
+    AccountFreed,
     Attempting,
     AttemptOver,
     EndLoop,
@@ -23,10 +24,12 @@ from ralphd.core.loop.model import (
     StartIteration,
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.quota.model import SLOT_LOOK_S
 from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision.model import Pausing, Stopping
+from tests.sim.account_checks import AccountChecks
 from tests.sim.agents import LIMITS, Attempt
-from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, Checking, crowded
+from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, crowded
 
 if TYPE_CHECKING:
     from tests.sim.night import Night
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS_A_MINUTE: Final = 30
 
 
-class LoopChecks(Checking):
+class LoopChecks(AccountChecks):
     """What was seen of the loop so far, and what must not be."""
 
     def __init__(self, night: Night) -> None:
@@ -121,6 +124,8 @@ class LoopChecks(Checking):
             self._attempt_was_judged(before.stage.iteration.task.id, event, after)
         if isinstance(before.stage, Resting) and not isinstance(after.loop.stage, Resting):
             self._has_rested(before.stage)
+        if isinstance(event, AccountFreed):
+            self._out.pop(event.agent, None)
         began = saved = False
         for order in after.orders:
             match order:
@@ -154,7 +159,7 @@ class LoopChecks(Checking):
             self.broken("recorded once", f"the end of an attempt at {task} is told {tells} times")
         kind, reset = event.finding.kind, event.finding.reset
         if reset is not None:
-            self._resets.append(reset.until)
+            self.reset_is_named(reset.until)
         if kind is FailureKind.FATAL:
             self._fatal.add(str(event.session).split("-")[0])
         left_open = kind is None and task in (*self._night.list.open, *self._night.added_open)
@@ -173,6 +178,8 @@ class LoopChecks(Checking):
                 most_s = max(reset_s + policy.reset_margin_s, LONGEST_PROBE_S)
                 if self._known_resets_only(loop):
                     most_s = reset_s + policy.reset_margin_s
+            case PauseReason.RESOURCES:
+                most_s = SLOT_LOOK_S
             case _:
                 most_s = policy.max_s * (1 + policy.jitter)
         if wait_s > most_s + SLACK_S:

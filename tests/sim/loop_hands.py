@@ -16,9 +16,12 @@ from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop.inbox import plan_tasks
 from ralphd.core.loop.model import (
+    AccountFreed,
+    Attempting,
     AttemptOver,
     AwaitingVerdict,
     Began,
+    Begin,
     Checkpoint,
     CheckpointTask,
     ClearCheckpoint,
@@ -27,12 +30,14 @@ from ralphd.core.loop.model import (
     Finished,
     FinishIteration,
     Handoff,
+    HeldBack,
     Iteration,
     Judged,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
+    LoopStep,
     LoopWoke,
     PauseAsked,
     PauseReason,
@@ -50,12 +55,21 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.loop.step import SET_BACK_S
 from ralphd.core.plan import Plan
-from ralphd.core.supervision.model import Next
+from ralphd.core.quota.clock import Force
+from ralphd.core.quota.model import Hold, HoldKind, QuotaLimit
+from ralphd.core.supervision.model import Next, Starting
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.attempt.agent_run import AgentResult
 from ralphd.loop.report_client import RegentReply
 from ralphd.loop.reporter import Reporter
-from ralphd.loop.runner import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LAST_WORDS_S, LONGEST_SLEEP_S, LOOK_S
+from ralphd.loop.runner import (
+    ANSWER_PATIENCE_S,
+    AWAY_PATIENCE_S,
+    FOR_ACCOUNT,
+    LAST_WORDS_S,
+    LONGEST_SLEEP_S,
+    LOOK_S,
+)
 from ralphd.loop.settings import LoopSettings
 from ralphd.loop.store import continued
 from ralphd.store.loop_files import MEMORY
@@ -82,7 +96,9 @@ class Given:
 class LoopHands:
     """The loop's process of one run."""
 
-    def __init__(self, night: Night, run: RunRecord, began_at: Moment | None) -> None:
+    def __init__(
+        self, night: Night, run: RunRecord, began_at: Moment | None, starting: Starting | None
+    ) -> None:
         self._night, self.run = night, run
         environment = {} if began_at is None else {"RALPH_BEGAN_AT": rfc3339(began_at)}
         self._given = cast(LoopSettings, Given(night.loop_policy, environment))
@@ -96,6 +112,12 @@ class LoopHands:
         self._look: Due | None = None
         self._rest, self._rest_ends_s = self.loop.stage, 0.0
         self._latest: tuple[AgentResult, Classification] | None = None
+        self.by = f"me.{run.run_id}"
+        night.accounts.members.add(self.by)
+        self._holds: dict[str, Hold] = {}
+        self._waits_at: set[str] = set()
+        self._queued_at = None if starting is None else starting.queued_at
+        self._force = Force.ALL if starting is not None and starting.skips else Force.NOTHING
         self._after(IMPORTS_S, self._begin)
         self._after(HEARTBEAT_S, self._beat)
 
@@ -135,6 +157,8 @@ class LoopHands:
         night, before = self._night, self.loop
         after = night.steps.loop(before, event, night.loop_policy)
         night.checks.loop_stepped(before, event, after)
+        if night.accounts.is_shared:
+            self._tell_accounts(before, event, after)
         self.loop = after.loop
         self._remember(before, after.loop)
         for order in after.orders:
@@ -227,6 +251,10 @@ class LoopHands:
                 night.tell("the loop", f"iteration {iteration.number}: {iteration.task.id}")
                 self._scribe.iteration_started(iteration)
             case StartAttempt(iteration=iteration):
+                if night.accounts.is_shared and (hold := self._asks_account(iteration.agent)) is not None:
+                    night.tell("the loop", f"{iteration.agent} has to wait: {hold.why}")
+                    self._after(0.0, lambda: self._held_back(hold))
+                    return
                 night.tell("the loop", f"attempt {iteration.attempt} by {iteration.agent}")
                 self._scribe.working(iteration.agent)
                 self.attempt = Attempt(night, self, order)
@@ -258,6 +286,72 @@ class LoopHands:
                 night.tell("the loop", f"ends with {order.code}: {order.why}")
                 night.checks.loop_ends(order)
                 self._scribe.ending(order)
+
+    # accounts, as ``LoopAccounts``
+
+    def _asks_account(self, agent: str) -> Hold | None:
+        accounts, (force, self._force) = self._night.accounts, (self._force, Force.NOTHING)
+        at, queued_at = self._night.clock.wall(), self._queued_at
+        hold = accounts.ask(agent, self.by, at, force=force, queued_at=queued_at)
+        if hold is not None:
+            self._waits_for(agent, hold)
+            return hold
+        self._queued_at = None
+        self._holds.pop(agent, None)
+        self._waits_at.discard(agent)
+        for account in sorted(self._waits_at):
+            accounts.withdraws(account, self.by)
+        self._waits_at.clear()
+        return None
+
+    def _waits_for(self, agent: str, hold: Hold) -> None:
+        self._holds[agent] = hold
+        self._waits_at.add(agent)
+
+    def _held_back(self, hold: Hold) -> None:
+        now, for_slot = self._night.clock.wall(), hold.kind is HoldKind.SLOTS
+        self._feed(HeldBack(now, hold.until, hold.why, hold.brief, for_slot))
+
+    def look_at_accounts(self) -> None:
+        """While it rests for an account, it looks whether what holds it back has changed."""
+        now, rest = self._night.clock.wall(), self.loop.stage
+        if self.is_stuck or not isinstance(rest, Resting) or rest.reason not in FOR_ACCOUNT:
+            return
+        for agent, hold in self._holds.items():
+            if not hold.is_same(self._night.accounts.holds(agent, self.by, now)):
+                del self._holds[agent]
+                self._feed(AccountFreed(now, agent))
+                return
+
+    def _tell_accounts(self, before: Loop, event: LoopEvent, after: LoopStep) -> None:
+        match before.stage, event:
+            case Attempting(iteration=iteration), AttemptOver():
+                self._tell_end(iteration.agent, event, after)
+            case Resting(reason=reason), Skipped() if reason in FOR_ACCOUNT:
+                self._force = Force.ALL
+            case Begin(), Began(resumed=Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
+                if self._given.policy.pause_when_exhausted:
+                    self._force = Force.GUESSES
+
+    def _tell_end(self, agent: str, event: AttemptOver, after: LoopStep) -> None:
+        accounts, finding, policy = self._night.accounts, event.finding, self._given.policy
+        if finding.kind not in (FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT):
+            answered = event.worked or (finding.kind is None and not finding.asked)
+            accounts.ends(agent, self.by, answered=answered)
+            return
+        reset = finding.reset
+        until = next((each.until for each in after.orders if isinstance(each, ReportAttempt)), None)
+        guessed = reset is None or reset.until <= event.at
+        if until is None:
+            guess = event.at + policy.rate_limit_s
+            until = guess if reset is None or guessed else reset.until + policy.reset_margin_s
+        if until <= event.at:
+            accounts.ends(agent, self.by, answered=False)
+            return
+        brief = finding.kind is FailureKind.RATE_LIMIT
+        limit = QuotaLimit(until, event.at, "simulated", self.by, guessed, brief)
+        if (hold := accounts.meets(agent, self.by, limit)) is not None:
+            self._waits_for(agent, hold)
 
     def _save_checkpoint(self, order: SaveCheckpoint) -> None:
         iteration, memory = order.iteration, self.loop.memory

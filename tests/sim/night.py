@@ -53,7 +53,6 @@ _REQUESTS: Final[dict[What, Callable[[Moment], Event]]] = {
 class Night(Stage):
     """Plays a script from its beginning to its end; raises ``Broken`` as soon as a promise is."""
 
-    is_dawn = False
     _starts = 0
     _mutinies = 0
 
@@ -209,6 +208,8 @@ class Night(Stage):
             self.daemon.clock_jumped()
         if self.loop is not None:
             self.loop.clock_jumped()
+        for other in self.accounts.others:
+            other.clock_jumped()
 
     # the morning
 

@@ -12,8 +12,9 @@ from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
 from ralphd.core.loop.model import TaskState
-from ralphd.core.supervision.model import RunId
+from ralphd.core.supervision.model import RunId, Starting
 from ralphd.core.time import Moment
+from tests.sim.accounts import Accounts
 from tests.sim.agents import Services
 from tests.sim.cores import REAL, Steps
 from tests.sim.daemon_hands import DaemonHands
@@ -76,10 +77,13 @@ class Stage:
         self._lacks_until_s = -1.0
         self._down_for_s = 0.0
         self.checks = Checks(cast("Night", self))
+        self.accounts = Accounts(cast("Night", self))
 
     def _do(self, act: Callable[[], None]) -> None:
         with suppress(Died):
             act()
+
+    is_dawn = False
 
     def noise(self) -> float:
         """A number from 0 to 1."""
@@ -132,12 +136,12 @@ class Stage:
         self.disk.runs.append(run)
         return run
 
-    def bear(self, run: RunRecord, began_at: Moment | None) -> None:
+    def bear(self, run: RunRecord, began_at: Moment | None, starting: Starting | None) -> None:
         """The loop's process."""
         self.checks.run_begins(run)
         run.born_at = run.last_output_at = self.clock.wall()
         run.lives = True
-        self.loop = LoopHands(cast("Night", self), run, began_at)
+        self.loop = LoopHands(cast("Night", self), run, began_at, starting)
 
     def run_exits(self, run: RunRecord, *, code: int | None = None, signal: int | None = None) -> None:
         """The run is over, with all that it had started; with neither it is lost (S6)."""
@@ -152,6 +156,7 @@ class Stage:
         if hands.attempt is not None:
             hands.attempt.dies()
         self.loop = None
+        self.accounts.is_gone(hands.by)
         self._loop_fuse.left = 0
         how = (
             f"with {code}" if code is not None else f"by signal {signal}" if signal else "and nobody saw how"
