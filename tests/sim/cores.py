@@ -4,6 +4,10 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from ralphd.core.gate import range as ranges
+from ralphd.core.gate import step as gate_core
+from ralphd.core.gate.range import GateState
+from ralphd.core.gate.verdict import GateEvent, GatePolicy, GateRun, Position, Verdict
 from ralphd.core.loop import step as loop_core
 from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
 from ralphd.core.quota import clock as quota
@@ -18,6 +22,8 @@ from ralphd.core.time import Moment
 
 RegentStep: TypeAlias = Callable[[Supervision, Event, Policy], Step]
 LoopStepper: TypeAlias = Callable[[Loop, LoopEvent, LoopPolicy], LoopStep]
+GateStep: TypeAlias = Callable[[GateRun, GateEvent, GatePolicy], GateRun]
+RangeEnd: TypeAlias = Callable[[GateState, Verdict, Position], GateState]
 LimitMet: TypeAlias = Callable[[QuotaClock, QuotaLimit], QuotaClock]
 Answered: TypeAlias = Callable[[QuotaClock, str, Moment], QuotaClock]
 Door: TypeAlias = Callable[[RequestedAction, Caller, Collection[str]], bool]
@@ -50,6 +56,8 @@ class Steps:
     ask: Ask = quota.ask
     limit_met: LimitMet = quota.limit_met
     answered: Answered = quota.answered
+    gate: GateStep = gate_core.step
+    after_verdict: RangeEnd = ranges.after_verdict
 
 
 REAL = Steps()

@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ralphd.core.gate.verdict_views import heard
 from ralphd.core.record import entry_of
 from ralphd.core.stall_detector import SilenceLimits
 from ralphd.core.supervision.events import (
     DaemonStarted,
     DaemonStopping,
     Event,
+    GateRunBegan,
     GraceOver,
     RunEnded,
     Spawned,
@@ -47,12 +50,14 @@ from ralphd.core.supervision.model import (
     Waiting,
     WakeAt,
 )
-from ralphd.core.supervision.reports import Reported, answer, is_known
+from ralphd.core.supervision.reports import IterationFinished, Reported, answer, is_known
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.supervision.start_order import Applicant, StartHold, start_order
 from ralphd.core.time import rfc3339
 from ralphd.daemon.ralph.journal import event_key
+from ralphd.loop.report_client import RegentReply
 from ralphd.store.state import SUPERVISION, Facts
+from tests.sim.gate_hands import GateHands
 from tests.sim.mail import Letter
 from tests.sim.run_watch import RunWatch
 from tests.sim.world import Due, Entry, RunRecord
@@ -81,12 +86,35 @@ class DaemonHands:
         self._grace: Due | None = None
         self._watch: RunWatch | None = None
         self._dues: list[Due] = []
+        self.gate = GateHands(night, self)
+        self.is_started = False
 
     def starts(self) -> None:
         """What happened while nobody watched is told first, then that a daemon has started."""
-        for missed in self._missed():
-            self.handle(missed)
+        self.gate.resume()
+        self._catches_up(self._missed())
+
+    def _catches_up(self, missed: Iterator[tuple[Event, RunRecord | None]]) -> None:
+        """An end is answered when its commits are judged."""
+        for event, run in missed:
+            if run is not None:
+                self.gate.when_idle(partial(self._judged_end, run, event, missed))
+                return
+            self.handle(event)
+        self.is_started = True
         self.handle(DaemonStarted(self._now(), self.living))
+        self.may_be_gone()
+
+    def _judged_end(
+        self, run: RunRecord, event: Event, missed: Iterator[tuple[Event, RunRecord | None]]
+    ) -> None:
+        def goes_on() -> None:
+            self.gate.note_left()
+            self.handle(event)
+            self._catches_up(missed)
+
+        self.gate.judges_end(run, seen=False)
+        self.gate.when_idle(goes_on)
 
     def dies(self) -> None:
         """Nothing of it is left."""
@@ -95,6 +123,7 @@ class DaemonHands:
                 due.call_off()
         if self._watch is not None:
             self._watch.stop()
+        self.gate.dies()
 
     def _now(self) -> float:
         return self._night.clock.wall()
@@ -112,18 +141,36 @@ class DaemonHands:
             answered = self._night.steps.regent(before, fact, self._night.policy)
             self._night.checks.regent_stepped(before, fact, answered)
             self._write_down(before, fact, answered)
+            self.gate.on_event(fact)
             for action in answered.actions:
                 if (news := self._carry_out(action)) is not None:
                     facts.append(news)
                 self._night.daemon_may_die("after " + type(action).__name__)
         return None
 
-    def hear(self, run_id: RunId, letter: Letter) -> str:
-        """A report: its answer. One that is refused is not sent again."""
+    def hear(self, run_id: RunId, letter: Letter) -> RegentReply | None:
+        """A report: its answer. One that is refused is not sent again; one that is to be judged waits."""
         event = Reported(self._now(), run_id, letter.id, repr(letter.report), letter.report)
+        if self.gate.is_on and why_not(self.supervision, event) is None:
+            is_boundary = isinstance(letter.report, IterationFinished)
+            if (is_boundary and self.gate.is_busy) or (
+                not is_known(self.supervision, event) and self.gate.judges(run_id, letter.id, letter.report)
+            ):
+                self.gate.when_idle(lambda: self._hears_again(run_id, letter))
+                return None
         refused = self.handle(event)
         self._night.daemon_may_die("before it answers")
-        return "continue" if refused else answer(self.supervision, letter.id).value
+        if refused:
+            return RegentReply()
+        verdict = self.gate.verdict_on(f"{run_id}/{letter.id}")
+        return RegentReply(answer(self.supervision, letter.id), verdict and heard(verdict))
+
+    def _hears_again(self, run_id: RunId, letter: Letter) -> None:
+        hands = self._night.loop
+        if hands is not None and hands.run.run_id == run_id:
+            reply = self.hear(run_id, letter)
+            if reply is not None:
+                hands.mail.is_answered(letter, reply)
 
     def is_told_to_end(self) -> None:
         """SIGTERM: it takes its runs along, by their next boundary or its deadline."""
@@ -137,7 +184,8 @@ class DaemonHands:
     @property
     def is_busy(self) -> bool:
         """Whether a run lives, or its end has not been answered yet."""
-        return isinstance(self.supervision.state, HAS_A_RUN)
+        is_judging = self.gate.is_busy or self.gate.tests_baseline
+        return isinstance(self.supervision.state, HAS_A_RUN) or is_judging
 
     # writing down
 
@@ -217,6 +265,9 @@ class DaemonHands:
         if (hold := self._start_hold()) is not None:
             night.checks.start_is_put_off()
             return hold
+        if self.gate.prepare():
+            night.checks.start_is_put_off()
+            return GateRunBegan(self._now(), None)
         run = night.intend_run()
         night.daemon_may_die("after the intent")
         state = self.supervision.state
@@ -306,7 +357,11 @@ class DaemonHands:
 
     def _tell(self, fact: Event) -> None:
         self.handle(fact)
-        if self.is_ending and not self.is_busy:
+        self.may_be_gone()
+
+    def may_be_gone(self) -> None:
+        """It ends as soon as nothing is left to wait for."""
+        if self.is_ending and not self.is_busy and self._night.daemon is self:
             self._night.daemon_is_gone("has ended")
 
     def tell(self, fact: Event) -> None:
@@ -318,11 +373,19 @@ class DaemonHands:
     def run_is_over(self, run: RunRecord) -> None:
         """The shim is gone: its record is read, and answered."""
         if self.living == run.run_id:
-            self.living = None
             if self._watch is not None:
                 self._watch.stop()
                 self._watch = None
-            self._tell(RunEnded(self._ending_of(run)))
+            self.gate.when_idle(lambda: self._after_run(run))
+
+    def _after_run(self, run: RunRecord) -> None:
+        self.gate.judges_end(run, seen=True)
+        self.gate.when_idle(lambda: self._run_is_judged(run))
+
+    def _run_is_judged(self, run: RunRecord) -> None:
+        self.gate.note_left()
+        self.living = None
+        self._tell(RunEnded(self._ending_of(run)))
 
     def _ending_of(self, run: RunRecord) -> ExitFacts:
         end, checkpoint = run.exit, self._night.disk.checkpoint
@@ -341,7 +404,7 @@ class DaemonHands:
             resume_at=resume_at,
         )
 
-    def _missed(self) -> Iterator[Event]:
+    def _missed(self) -> Iterator[tuple[Event, RunRecord | None]]:
         """``recovery.catch_up``: the facts that the runs hold and the state does not, oldest first."""
         for run in self._night.disk.runs:
             believed = getattr(self.supervision.state, "run_id", None) == run.run_id
@@ -354,12 +417,12 @@ class DaemonHands:
                 continue
             if isinstance(self.supervision.state, Starting):
                 self._facts_run_id = run.run_id
-                yield Spawned(run.born_at, run.run_id)
+                yield Spawned(run.born_at, run.run_id), None
             elif not believed:
                 ending = self._ending_of(run)
                 self._enter_end(ending, outcome(Running(run.run_id), ending, RunReports()).value)
                 continue
-            yield RunEnded(self._ending_of(run))
+            yield RunEnded(self._ending_of(run)), run
         state = self.supervision.state
         if self.living is None and isinstance(state, HAS_A_RUN):
-            yield RunEnded(ExitFacts(state.run_id, self._now()))
+            yield RunEnded(ExitFacts(state.run_id, self._now())), None

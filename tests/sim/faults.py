@@ -7,6 +7,7 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Final
 
+from ralphd.core.gate.verdict import GatePolicy
 from ralphd.core.loop.model import LoopPolicy
 from ralphd.core.supervision.model import Policy, Restart
 
@@ -69,11 +70,19 @@ class What(StrEnum):
     NOTE = "somebody writes a note"
     # drawn apart from all above, so that a seed keeps what it had
     MEDDLES = "the agent asks the daemon for all it can do"
+    BREAKS = "the agent breaks the tests"
+    LEAVES_DIRT = "the agent leaves what breaks the tests uncommitted"
+    COMMITS = "somebody commits"
+    BREAKS_TOO = "somebody commits what breaks the tests"
+    TESTS_FLAKE = "the tests fail once, without a reason"
+    TESTS_HANG = "the tests do not end in time"
+    TESTS_DIE = "the tests are ended from outside"
 
 
 _OF_AGENT: Final = tuple(What)[: tuple(What).index(What.USAGE_LIMIT)]
 OF_SERVICE: Final = (What.USAGE_LIMIT, What.OUTAGE, What.FATAL, What.BROKEN)
 OF_PEOPLE: Final = tuple(What)[tuple(What).index(What.STOP) : tuple(What).index(What.MEDDLES)]
+OF_TESTS: Final = (*tuple(What)[tuple(What).index(What.BREAKS) :], What.WEAKENS)
 _DRAWN: Final = tuple(What)[: tuple(What).index(What.ADD_TASK)]
 OF_THE_NEXT_ATTEMPT: Final = frozenset(_OF_AGENT)
 _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
@@ -94,6 +103,8 @@ _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
 _COUNTED: Final = (What.LOOP_KILLED, What.DAEMON_KILLED)
 STORMY: Final = 0.25
 """The share of nights in which one thing happens again and again."""
+GATED: Final = 0.2
+"""The share with a gate: tests at each boundary."""
 SHARED: Final = 0.2
 """The share in which other ralphs use the same accounts."""
 CROWDED: Final = 0.12
@@ -139,6 +150,9 @@ class Setting:
     backoff_s: float = 30.0
     backoff_factor: float = 1.0
     timeout_s: float = 1800.0
+    gate: bool = False
+    minimal: bool = True
+    protects: str = "off"
     neighbours: int = 0
     slots: int = 0
 
@@ -160,6 +174,10 @@ class Setting:
             max_restarts_per_hour=self.max_restarts_per_hour,
             own_loop=True,
         )
+
+    def gate_policy(self) -> GatePolicy:
+        """The gate's."""
+        return GatePolicy(minimal=self.minimal, protect_tests=self.protects)
 
     def loop_policy(self) -> LoopPolicy:
         """The loop's."""
@@ -207,6 +225,8 @@ def script_of(seed: int) -> Script:
     if dice.random() < STORMY:
         faults += _storm(dice, faults[0])
     faults += _of_others(Random(seed ^ 0xC0DE))
+    if setting.gate:
+        faults += _of_tests(Random(seed ^ 0x7E57))
     if setting.neighbours:
         faults += _limits(Random(seed ^ 0x11417), setting)
     return Script(seed, setting, tuple(sorted(faults, key=lambda fault: fault.at_s)))
@@ -229,6 +249,9 @@ def _storm(dice: Random, fault: Fault) -> list[Fault]:
 
 def _shared(dice: Random, setting: Setting) -> Setting:
     """Other ralphs that use the accounts of this one, in some nights."""
+    if dice.random() < GATED:
+        minimal, protects = dice.random() < 0.7, dice.choice(("off", "report", "revert"))
+        return replace(setting, gate=True, minimal=minimal, protects=protects)
     if dice.random() >= SHARED:
         return setting
     return replace(setting, neighbours=dice.randint(1, 3), slots=dice.choice((0, 1, 1, 2)))
@@ -245,6 +268,16 @@ def _limits(dice: Random, setting: Setting) -> list[Fault]:
             told=dice.random() < 0.6,
         )
         for _ in range(dice.randint(0, 3))
+    ]
+
+
+def _of_tests(dice: Random) -> list[Fault]:
+    """What happens to the tests, early, while there is work."""
+    more = tuple(What)[tuple(What).index(What.BREAKS) :]
+    often = (What.BREAKS, What.BREAKS, What.WEAKENS, What.COMMITS)
+    return [
+        Fault(round(9000.0 * dice.random(), 1), dice.choice(often if dice.random() < 0.5 else more))
+        for _ in range(dice.randint(1, 7))
     ]
 
 

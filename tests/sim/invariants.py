@@ -75,6 +75,7 @@ class Checks(LoopChecks):
     def asked(self, what: What) -> None:
         """Somebody asks for what fits; a daemon that is killed now may have heard it, or not."""
         self._asked.add(what)
+        self._called_for = ""
         goal = _GOALS.get(what)
         if goal is not None:
             self._goals = {*self._goals, goal}
@@ -205,7 +206,7 @@ class Checks(LoopChecks):
 
     def told(self, kind: str, text: str | None) -> None:
         """An event goes out."""
-        if kind == "ralph.escalated":
+        if kind == "ralph.escalated" and not self.is_call_of_verdict():
             if self._is_called:
                 self.broken("a person is called once", f"again, and nobody has acted since: {text}")
             self._is_called = True
@@ -257,14 +258,14 @@ class Checks(LoopChecks):
         night, daemon = self._night, self._night.daemon
         if self._agent is not None and night.loop is None:
             self.broken("one agent", f"{self._agent.agent} outlives its loop")
-        if daemon is None:
+        if daemon is None or not daemon.is_started:
             self._waits = None
             return
         now, run = daemon.supervision, None if night.loop is None else night.loop.run
         if now.goal not in self._goals:
             self.broken("the goal is kept", f"{now.goal} is wanted, it says; asked for was {self._goals}")
         self._goals = {now.goal}
-        if isinstance(now.state, Starting):
+        if isinstance(now.state, Starting) and not (daemon.gate.tests_baseline or daemon.is_ending):
             self.broken("nothing is forgotten", "a start was ordered and nothing came of it")
         if run is not None and not (isinstance(now.state, HAS_A_RUN) and now.state.run_id == run.run_id):
             self.broken("nothing runs unwatched", f"{run.run_id} lives, and the ralph is {now.state.kind}")
@@ -317,6 +318,7 @@ class Checks(LoopChecks):
 
     def at_the_end(self) -> None:
         """The night is over."""
+        self.all_kept_is_there()
         entered = sum(entry.kind == "run" for entry in self._night.disk.history.values())
         born = sum(run.born_at is not None for run in self._night.disk.runs)
         if entered != born:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.failures.kinds import FailureKind, meaning
@@ -27,9 +27,9 @@ from ralphd.core.loop.pool import LONGEST_PROBE_S
 from ralphd.core.quota.model import SLOT_LOOK_S
 from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision.model import Pausing, Stopping
-from tests.sim.account_checks import AccountChecks
 from tests.sim.agents import LIMITS, Attempt
 from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, crowded
+from tests.sim.gate_checks import GateChecks
 
 if TYPE_CHECKING:
     from tests.sim.night import Night
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS_A_MINUTE: Final = 30
 
 
-class LoopChecks(AccountChecks):
+class LoopChecks(GateChecks):
     """What was seen of the loop so far, and what must not be."""
 
     def __init__(self, night: Night) -> None:
@@ -45,7 +45,6 @@ class LoopChecks(AccountChecks):
         self._agent: Attempt | None = None
         self._attempts_at: deque[float] = deque()
         self._out: dict[str, float | None] = {}
-        self._failed: Counter[str] = Counter()
         self._fatal: set[str] = set()
         self._judged = 0
         self._was_pausing = False
@@ -131,7 +130,7 @@ class LoopChecks(AccountChecks):
             match order:
                 case StartIteration(iteration=iteration):
                     began = True
-                    if iteration.task.id in self._night.list.done:
+                    if iteration.task.id in self._night.list.done - self.unticked:
                         self.broken("nothing is done twice", f"{iteration.task.id} is done, and begun again")
                 case SaveCheckpoint():
                     saved = True
@@ -215,7 +214,7 @@ class LoopChecks(AccountChecks):
                 self.broken("no outcome is invented", f"all done, it says, and open are {work.open}")
             case 1, "tasks_failed":
                 for task in [*work.open, *night.added_open] or ["prompt"]:
-                    if self._failed[task] <= policy.max_task_failures:
+                    if task not in self.unticked and self._failed[task] <= policy.max_task_failures:
                         words = f"{task} is given up after {self._failed[task]} failures"
                         self.broken("no task is lost", words)
             case 1, "no_agent" if not self._fatal.issuperset(policy.agents):

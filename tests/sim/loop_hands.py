@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Final, cast
 from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.range import last_verdict
+from ralphd.core.gate.verdict import Verdict
+from ralphd.core.gate.verdict_views import heard
 from ralphd.core.loop.inbox import plan_tasks
 from ralphd.core.loop.model import (
     AccountFreed,
@@ -33,10 +36,12 @@ from ralphd.core.loop.model import (
     HeldBack,
     Iteration,
     Judged,
+    Ledger,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
+    LoopState,
     LoopStep,
     LoopWoke,
     PauseAsked,
@@ -101,7 +106,8 @@ class LoopHands:
     ) -> None:
         self._night, self.run = night, run
         environment = {} if began_at is None else {"RALPH_BEGAN_AT": rfc3339(began_at)}
-        self._given = cast(LoopSettings, Given(night.loop_policy, environment))
+        given = Given(night.loop_policy, environment, night.script.setting.gate)
+        self._given = cast(LoopSettings, given)
         self.mail = Mail(night, run.run_id)
         self._scribe = Reporter(self.mail, self._given)
         self.loop = Loop()
@@ -142,7 +148,8 @@ class LoopHands:
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
-        self._feed(Began(now, self._with_added(plan), checkpoint))
+        verdict = self._unheard(memory, ledger)
+        self._feed(Began(now, self._with_added(plan), checkpoint, verdict))
 
     def _beat(self) -> None:
         """Until the Regent knows that it beats: then nothing changes by one more."""
@@ -237,6 +244,8 @@ class LoopHands:
         if again and self.attempt is not None:
             self._night.checks.agent_is_stopped()
             self.attempt.end_as_asked()
+        elif again and self._given.has_gate and isinstance(self.loop.stage, AwaitingVerdict):
+            self._feed(Judged(self._night.clock.wall(), Next.CONTINUE, self._read_plan(), unheard=True))
 
     # orders
 
@@ -249,7 +258,7 @@ class LoopHands:
                 night.disk.checkpoint = None
             case StartIteration(iteration=iteration):
                 night.tell("the loop", f"iteration {iteration.number}: {iteration.task.id}")
-                self._scribe.iteration_started(iteration)
+                self._scribe.iteration_started(iteration, night.repository.position)
             case StartAttempt(iteration=iteration):
                 if night.accounts.is_shared and (hold := self._asks_account(iteration.agent)) is not None:
                     night.tell("the loop", f"{iteration.agent} has to wait: {hold.why}")
@@ -260,6 +269,9 @@ class LoopHands:
                 self.attempt = Attempt(night, self, order)
             case FinishIteration():
                 answer = self._scribe.iteration_finished(order)
+                if self._given.has_gate:  # however long it takes
+                    answer.add_done_callback(lambda done: self._after(LOOK_S / 2, lambda: self._hears(done)))
+                    return
                 self._await_verdict(answer, 0.0)
             case ReportAttempt():
                 night.tell("the loop", f"next: {order.next}")
@@ -421,6 +433,21 @@ class LoopHands:
         else:
             step_s = LOOK_S if waited_s or self.mail.is_away else 0.05
             self._after(step_s, lambda: self._await_verdict(answer, waited_s + step_s))
+
+    def _hears(self, answer: Future[RegentReply]) -> None:
+        if isinstance(self.loop.stage, AwaitingVerdict):
+            reply = answer.result()
+            self._feed(Judged(self._night.clock.wall(), reply.next, self._read_plan(), reply.verdict))
+
+    def _unheard(self, memory: LoopState, ledger: Ledger) -> Verdict | None:
+        """As ``LoopStore.unheard``."""
+        state = self._night.disk.gate
+        last = last_verdict(state)
+        if last is None or last.boundary_id == memory.judged or last.boundary_id in state.undone:
+            return None
+        if last.task is None or last.task.id not in ledger:
+            return None
+        return heard(replace(last, is_open=state.is_open))
 
     def _late(self, answer: Next) -> None:
         wishes: dict[Next, type[PauseAsked | StopAsked]] = {Next.STOP: StopAsked, Next.PAUSE: PauseAsked}

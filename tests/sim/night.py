@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ralphd.core.gate.verdict import Verdict, VerdictKind
+from ralphd.core.gate.verdict import Result, Verdict, VerdictKind
 from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import with_note, with_task
 from ralphd.core.supervision.door import Caller, requested
@@ -24,7 +24,7 @@ from ralphd.core.supervision.events import (
 from ralphd.core.supervision.model import SETTLED, Done, Paused, Pausing, Restart, Stopping
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.time import Moment
-from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_THE_NEXT_ATTEMPT, Fault, What
+from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_TESTS, OF_THE_NEXT_ATTEMPT, Fault, What
 from tests.sim.stage import Died, Stage
 
 DAWN_S: Final = NIGHT_S
@@ -76,7 +76,7 @@ class Night(Stage):
         if self.clock.awake_s > DAWN_S + LONGEST_MORNING_S:
             self.checks.broken("finishes", "two days after the last fault the list is still not done")
         daemon = self.daemon
-        if daemon is None or self.loop is not None or daemon.living is not None:
+        if daemon is None or self.loop is not None or daemon.living is not None or not daemon.is_started:
             return False
         if not self.is_work_done:
             return self.is_dawn and self.checks.nothing_more_can_be_done
@@ -87,7 +87,7 @@ class Night(Stage):
     def ask(self, what: What) -> None:
         """Somebody types a command; where nobody answers, or it does not fit, nothing comes of it."""
         daemon = self.daemon
-        if daemon is None or daemon.is_ending:
+        if daemon is None or daemon.is_ending or not daemon.is_started:
             return
         if what in (What.ADD_TASK, What.NOTE):
             self._send(what)
@@ -114,6 +114,8 @@ class Night(Stage):
         what = fault.what
         if what in OF_PEOPLE:
             self.ask(what)
+        elif self.script.setting.gate and what in OF_TESTS:
+            self._tests(what)
         elif what in OF_SERVICE:
             self._service_fails(fault)
         elif what in OF_THE_NEXT_ATTEMPT:
@@ -124,6 +126,26 @@ class Night(Stage):
                 attempt.befall(fault)
         else:
             self._machine(fault)
+
+    def _tests(self, what: What) -> None:
+        """What the next commit does, who else commits, what the next run of the tests shows."""
+        repository = self.repository
+        self.tell("the night", what.value)
+        match what:
+            case What.BREAKS:
+                repository.next_breaks = True
+            case What.WEAKENS:
+                repository.next_hides = True
+            case What.LEAVES_DIRT:
+                repository.next_is_dirty = True
+            case What.COMMITS | What.BREAKS_TOO:
+                self.somebody_commits(breaks=what is What.BREAKS_TOO)
+            case What.TESTS_FLAKE:
+                repository.surprises.append(Result.RED)
+            case What.TESTS_HANG:
+                repository.surprises.append(Result.TIMED_OUT)
+            case _:
+                repository.surprises.append(Result.ENDED)
 
     def _service_fails(self, fault: Fault) -> None:
         agent = None if fault.what is What.OUTAGE else fault.agent
@@ -160,6 +182,9 @@ class Night(Stage):
                 self._daemon_dies(fault.lasts_s)
                 if loop is not None:
                     self.run_exits(loop.run)
+                if self.disk.gate.test_run is not None:
+                    self.tests_end_s = self.clock.awake_s
+                    self.repository.surprises.appendleft(Result.ENDED)
             case What.SUSPEND:
                 self.clock.sleep(fault.lasts_s)
                 self._clock_jumped()
@@ -176,7 +201,7 @@ class Night(Stage):
     def _mutiny(self, what: What) -> None:
         """What a run does to its supervision, as the daemon meets it: at the door, and at a boundary."""
         daemon, loop = self.daemon, self.loop
-        if daemon is None or loop is None or daemon.living != loop.run.run_id:
+        if daemon is None or not daemon.is_started or loop is None or daemon.living != loop.run.run_id:
             return
         now, run_id = self.clock.wall(), loop.run.run_id
         if what in (What.ASKS_TO_STOP, What.MEDDLES):
@@ -219,6 +244,10 @@ class Night(Stage):
         self.is_dawn = True
         self.waiting.clear()
         self.services.heal()
+        if self.script.setting.gate:
+            self.repository.surprises.clear()
+            self.repository.next_breaks = self.repository.next_hides = self.repository.next_is_dirty = False
+            self.repository.fix()
         self._daemon_fuse.left = self._loop_fuse.left = 0
         self._see_to_it()
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from ralphd.core.loop.model import TaskState
 from ralphd.core.supervision.model import RunId, Starting
 from ralphd.core.time import Moment
+from ralphd.loop.report_client import RegentReply
 from tests.sim.accounts import Accounts
 from tests.sim.agents import Services
 from tests.sim.cores import REAL, Steps
@@ -22,6 +23,7 @@ from tests.sim.faults import Fault, Script
 from tests.sim.invariants import Checks
 from tests.sim.loop_hands import LoopHands
 from tests.sim.mail import Letter
+from tests.sim.repository import GateRepository
 from tests.sim.world import Agenda, Clock, Disk, Exit, RunRecord, UserList
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class Stage:
         self._lacks_until_s = -1.0
         self._down_for_s = 0.0
         self.checks = Checks(cast("Night", self))
+        self.repository = GateRepository()
+        self.tests_end_s = self.person_committed_at = 0.0
         self.accounts = Accounts(cast("Night", self))
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -115,7 +119,21 @@ class Stage:
         self._work += 1
         if self.list.titles:
             self.tell(agent, f"ticks {task} off")
-        self.list.tick(task)
+        if self.script.setting.gate:
+            self.repository.work(task)
+            self.list_follows_repository()
+        else:
+            self.list.tick(task)
+
+    def list_follows_repository(self) -> None:
+        """What is ticked is what the commits in effect have ticked."""
+        self.list.follow({each.ticks for each in self.repository.in_effect()})
+
+    def somebody_commits(self, *, breaks: bool) -> None:
+        """A person works in the same directory."""
+        self.commits += 1
+        self.person_committed_at = self.clock.wall()
+        self.repository.commit(by_run=False, breaks=breaks)
 
     # the processes
 
@@ -183,8 +201,8 @@ class Stage:
             self._daemon_dies(self._down_for_s)
             raise Died
 
-    def report(self, run_id: RunId, letter: Letter) -> str | None:
-        """A report reaches the daemon, or nobody."""
+    def report(self, run_id: RunId, letter: Letter) -> RegentReply | None:
+        """A report reaches the daemon, or nobody; None also where its answer waits for a verdict."""
         if self.daemon is None:
             return None
         try:

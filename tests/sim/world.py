@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from ralphd.core.gate.range import GateState
 from ralphd.core.loop.inbox import Inbox
 from ralphd.core.loop.model import Ledger, LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
@@ -152,6 +153,7 @@ class Disk:
     ledger: Ledger = field(default_factory=dict)
     checkpoint: Checkpointed | None = None
     inbox: Inbox = field(default_factory=Inbox)
+    gate: GateState = field(default_factory=GateState)
     began_at_of_runs: dict[RunId, Moment | None] = field(default_factory=dict)
 
 
@@ -173,6 +175,11 @@ class UserList:
         """A task is done."""
         if task in self.titles:
             self.done.add(task)
+        self._plan = None
+
+    def follow(self, done: set[str]) -> None:
+        """It is a file of the repository, which has been changed."""
+        self.done = done & self.titles.keys()
         self._plan = None
 
     def add(self) -> str:
