@@ -8,6 +8,8 @@ from ralphd.core.gate import range as ranges
 from ralphd.core.gate import step as gate_core
 from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import GateEvent, GatePolicy, GateRun, Position, Verdict
+from ralphd.core.landing import step as landing_core
+from ralphd.core.landing.model import LandingFact, LandingPolicy, LandingQueue
 from ralphd.core.loop import step as loop_core
 from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
 from ralphd.core.quota import clock as quota
@@ -24,6 +26,7 @@ RegentStep: TypeAlias = Callable[[Supervision, Event, Policy], Step]
 LoopStepper: TypeAlias = Callable[[Loop, LoopEvent, LoopPolicy], LoopStep]
 GateStep: TypeAlias = Callable[[GateRun, GateEvent, GatePolicy], GateRun]
 RangeEnd: TypeAlias = Callable[[GateState, Verdict, Position], GateState]
+LandingStep: TypeAlias = Callable[[LandingQueue, LandingFact, LandingPolicy, Moment], LandingQueue]
 LimitMet: TypeAlias = Callable[[QuotaClock, QuotaLimit], QuotaClock]
 Answered: TypeAlias = Callable[[QuotaClock, str, Moment], QuotaClock]
 Door: TypeAlias = Callable[[RequestedAction, Caller, Collection[str]], bool]
@@ -58,6 +61,7 @@ class Steps:
     answered: Answered = quota.answered
     gate: GateStep = gate_core.step
     after_verdict: RangeEnd = ranges.after_verdict
+    lands: LandingStep = landing_core.step
 
 
 REAL = Steps()

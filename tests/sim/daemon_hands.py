@@ -33,6 +33,7 @@ from ralphd.core.supervision.model import (
     Action,
     Announce,
     ControlSignal,
+    Done,
     Escalate,
     ExitFacts,
     KillAfter,
@@ -58,6 +59,7 @@ from ralphd.daemon.ralph.journal import event_key
 from ralphd.loop.report_client import RegentReply
 from ralphd.store.state import SUPERVISION, Facts
 from tests.sim.gate_hands import GateHands
+from tests.sim.landing import LandingHands
 from tests.sim.mail import Letter
 from tests.sim.run_watch import RunWatch
 from tests.sim.world import Due, Entry, RunRecord
@@ -87,6 +89,7 @@ class DaemonHands:
         self._watch: RunWatch | None = None
         self._dues: list[Due] = []
         self.gate = GateHands(night, self)
+        self.landing = LandingHands(night)
         self.is_started = False
 
     def starts(self) -> None:
@@ -102,6 +105,7 @@ class DaemonHands:
                 return
             self.handle(event)
         self.is_started = True
+        self.landing.nudge()
         self.handle(DaemonStarted(self._now(), self.living))
         self.may_be_gone()
 
@@ -124,6 +128,7 @@ class DaemonHands:
         if self._watch is not None:
             self._watch.stop()
         self.gate.dies()
+        self.landing.dies()
 
     def _now(self) -> float:
         return self._night.clock.wall()
@@ -146,6 +151,8 @@ class DaemonHands:
                 if (news := self._carry_out(action)) is not None:
                     facts.append(news)
                 self._night.daemon_may_die("after " + type(action).__name__)
+        if isinstance(self.supervision.state, Done):
+            self._night.landing.proposes(self._night.commits)
         return None
 
     def hear(self, run_id: RunId, letter: Letter) -> RegentReply | None:

@@ -105,6 +105,8 @@ STORMY: Final = 0.25
 """The share of nights in which one thing happens again and again."""
 GATED: Final = 0.2
 """The share with a gate: tests at each boundary."""
+LANDED: Final = 0.2
+"""The share in which branches land."""
 SHARED: Final = 0.2
 """The share in which other ralphs use the same accounts."""
 CROWDED: Final = 0.12
@@ -153,6 +155,7 @@ class Setting:
     gate: bool = False
     minimal: bool = True
     protects: str = "off"
+    branches: int = 0
     neighbours: int = 0
     slots: int = 0
 
@@ -220,12 +223,15 @@ def script_of(seed: int) -> Script:
     dice = Random(seed)
     setting = _setting(dice)
     setting = _shared(Random(seed ^ 0xACC), setting)
+    if (lands := Random(seed ^ 0x1A4D)).random() < LANDED:
+        restart = Restart.ON_FAILURE if setting.restart is Restart.ALWAYS else setting.restart
+        setting = replace(setting, branches=lands.randint(2, 7), restart=restart)
     theme = dice.sample(_DRAWN, 4)
     faults = [_fault(dice, theme, setting) for _ in range(dice.choice((1, 3, 6, 10, 15, 22)))]
     if dice.random() < STORMY:
         faults += _storm(dice, faults[0])
     faults += _of_others(Random(seed ^ 0xC0DE))
-    if setting.gate:
+    if setting.gate or setting.branches:
         faults += _of_tests(Random(seed ^ 0x7E57))
     if setting.neighbours:
         faults += _limits(Random(seed ^ 0x11417), setting)

@@ -319,6 +319,7 @@ class Checks(LoopChecks):
     def at_the_end(self) -> None:
         """The night is over."""
         self.all_kept_is_there()
+        self.landing_at_the_end()
         entered = sum(entry.kind == "run" for entry in self._night.disk.history.values())
         born = sum(run.born_at is not None for run in self._night.disk.runs)
         if entered != born:

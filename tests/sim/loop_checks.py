@@ -29,7 +29,7 @@ from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision.model import Pausing, Stopping
 from tests.sim.agents import LIMITS, Attempt
 from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, crowded
-from tests.sim.gate_checks import GateChecks
+from tests.sim.landing_checks import LandingChecks
 
 if TYPE_CHECKING:
     from tests.sim.night import Night
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS_A_MINUTE: Final = 30
 
 
-class LoopChecks(GateChecks):
+class LoopChecks(LandingChecks):
     """What was seen of the loop so far, and what must not be."""
 
     def __init__(self, night: Night) -> None:

@@ -78,6 +78,8 @@ class Night(Stage):
         daemon = self.daemon
         if daemon is None or self.loop is not None or daemon.living is not None or not daemon.is_started:
             return False
+        if self.landing.is_on and not self.landing.is_settled:
+            return False
         if not self.is_work_done:
             return self.is_dawn and self.checks.nothing_more_can_be_done
         return isinstance(daemon.supervision.state, SETTLED) or self.policy.restart is Restart.ALWAYS
@@ -114,7 +116,7 @@ class Night(Stage):
         what = fault.what
         if what in OF_PEOPLE:
             self.ask(what)
-        elif self.script.setting.gate and what in OF_TESTS:
+        elif self._has_tests(what):
             self._tests(what)
         elif what in OF_SERVICE:
             self._service_fails(fault)
@@ -127,19 +129,26 @@ class Night(Stage):
         else:
             self._machine(fault)
 
+    def _has_tests(self, what: What) -> bool:
+        setting = self.script.setting
+        return what in OF_TESTS and (setting.gate or (setting.branches > 0 and what is not What.WEAKENS))
+
     def _tests(self, what: What) -> None:
         """What the next commit does, who else commits, what the next run of the tests shows."""
-        repository = self.repository
+        repository = self.repository if self.script.setting.gate else self.landing
         self.tell("the night", what.value)
         match what:
             case What.BREAKS:
-                repository.next_breaks = True
+                self.repository.next_breaks = True
             case What.WEAKENS:
-                repository.next_hides = True
+                self.repository.next_hides = True
             case What.LEAVES_DIRT:
-                repository.next_is_dirty = True
+                self.repository.next_is_dirty = True
             case What.COMMITS | What.BREAKS_TOO:
-                self.somebody_commits(breaks=what is What.BREAKS_TOO)
+                if self.script.setting.gate:
+                    self.somebody_commits(breaks=what is What.BREAKS_TOO)
+                else:
+                    self.landing.somebody_pushes(breaks=what is What.BREAKS_TOO)
             case What.TESTS_FLAKE:
                 repository.surprises.append(Result.RED)
             case What.TESTS_HANG:
@@ -248,6 +257,8 @@ class Night(Stage):
             self.repository.surprises.clear()
             self.repository.next_breaks = self.repository.next_hides = self.repository.next_is_dirty = False
             self.repository.fix()
+        if self.landing.is_on:
+            self.landing.fix()
         self._daemon_fuse.left = self._loop_fuse.left = 0
         self._see_to_it()
 

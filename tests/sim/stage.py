@@ -21,6 +21,7 @@ from tests.sim.cores import REAL, Steps
 from tests.sim.daemon_hands import DaemonHands
 from tests.sim.faults import Fault, Script
 from tests.sim.invariants import Checks
+from tests.sim.landing import LandingWorld
 from tests.sim.loop_hands import LoopHands
 from tests.sim.mail import Letter
 from tests.sim.repository import GateRepository
@@ -81,6 +82,7 @@ class Stage:
         self.checks = Checks(cast("Night", self))
         self.repository = GateRepository()
         self.tests_end_s = self.person_committed_at = 0.0
+        self.landing = LandingWorld(cast("Night", self))
         self.accounts = Accounts(cast("Night", self))
 
     def _do(self, act: Callable[[], None]) -> None:

@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import TypeAlias
 
 from ralphd.core.gate.range import GateState
+from ralphd.core.landing.model import LandingQueue, Target
 from ralphd.core.loop.inbox import Inbox
 from ralphd.core.loop.model import Ledger, LoopState, PauseReason
 from ralphd.core.plan import Plan, Task, TaskStatus
@@ -17,6 +18,7 @@ from ralphd.core.time import Moment
 from tests.core.supervision.scenes import NOW
 
 LIST = "TASKS.md"
+EMPTY_QUEUE = LandingQueue("/r/.git", "/r", Target("main"))
 
 
 class Clock:
@@ -154,6 +156,7 @@ class Disk:
     checkpoint: Checkpointed | None = None
     inbox: Inbox = field(default_factory=Inbox)
     gate: GateState = field(default_factory=GateState)
+    landing: LandingQueue = EMPTY_QUEUE
     began_at_of_runs: dict[RunId, Moment | None] = field(default_factory=dict)
 
 
