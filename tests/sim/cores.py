@@ -10,8 +10,10 @@ from ralphd.core.gate.range import GateState
 from ralphd.core.gate.verdict import GateEvent, GatePolicy, GateRun, Position, Verdict
 from ralphd.core.landing import step as landing_core
 from ralphd.core.landing.model import LandingFact, LandingPolicy, LandingQueue
+from ralphd.core.loop import phases as phases_core
 from ralphd.core.loop import step as loop_core
 from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
+from ralphd.core.loop.phases import PhaseEvent, PhasePolicy, Phases, PhaseStep
 from ralphd.core.quota import clock as quota
 from ralphd.core.quota.clock import Asked, Force
 from ralphd.core.quota.model import AccountRules, QuotaClock, QuotaLimit
@@ -27,6 +29,7 @@ LoopStepper: TypeAlias = Callable[[Loop, LoopEvent, LoopPolicy], LoopStep]
 GateStep: TypeAlias = Callable[[GateRun, GateEvent, GatePolicy], GateRun]
 RangeEnd: TypeAlias = Callable[[GateState, Verdict, Position], GateState]
 LandingStep: TypeAlias = Callable[[LandingQueue, LandingFact, LandingPolicy, Moment], LandingQueue]
+PhaseStepper: TypeAlias = Callable[[Phases, PhaseEvent, PhasePolicy], PhaseStep]
 LimitMet: TypeAlias = Callable[[QuotaClock, QuotaLimit], QuotaClock]
 Answered: TypeAlias = Callable[[QuotaClock, str, Moment], QuotaClock]
 Door: TypeAlias = Callable[[RequestedAction, Caller, Collection[str]], bool]
@@ -62,6 +65,7 @@ class Steps:
     gate: GateStep = gate_core.step
     after_verdict: RangeEnd = ranges.after_verdict
     lands: LandingStep = landing_core.step
+    phases: PhaseStepper = phases_core.step
 
 
 REAL = Steps()

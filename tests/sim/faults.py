@@ -70,6 +70,7 @@ class What(StrEnum):
     NOTE = "somebody writes a note"
     # drawn apart from all above, so that a seed keeps what it had
     MEDDLES = "the agent asks the daemon for all it can do"
+    REVIEW_HANGS = "the review does not end in time"
     BREAKS = "the agent breaks the tests"
     LEAVES_DIRT = "the agent leaves what breaks the tests uncommitted"
     COMMITS = "somebody commits"
@@ -103,11 +104,13 @@ _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
 _COUNTED: Final = (What.LOOP_KILLED, What.DAEMON_KILLED)
 STORMY: Final = 0.25
 """The share of nights in which one thing happens again and again."""
-GATED: Final = 0.2
+GATED: Final = 0.16
 """The share with a gate: tests at each boundary."""
-LANDED: Final = 0.2
+LANDED: Final = 0.13
 """The share in which branches land."""
-SHARED: Final = 0.2
+PHASED: Final = 0.15
+"""The share with phases."""
+SHARED: Final = 0.18
 """The share in which other ralphs use the same accounts."""
 CROWDED: Final = 0.12
 """The share in which several people, or programs, command at once."""
@@ -156,6 +159,8 @@ class Setting:
     minimal: bool = True
     protects: str = "off"
     branches: int = 0
+    phases: bool = False
+    findings_fail: bool = True
     neighbours: int = 0
     slots: int = 0
 
@@ -190,6 +195,7 @@ class Setting:
             retries_before_fallback=self.retries,
             max_task_failures=self.max_task_failures,
             timeout_s=self.timeout_s,
+            reviews=self.phases,
             pause_when_exhausted=self.pause_when_exhausted,
             max_iterations=self.max_iterations,
             max_cost_usd=self.max_cost_usd,
@@ -231,6 +237,11 @@ def script_of(seed: int) -> Script:
     if dice.random() < STORMY:
         faults += _storm(dice, faults[0])
     faults += _of_others(Random(seed ^ 0xC0DE))
+    if setting.phases:
+        hangs = Random(seed ^ 0x9E51)
+        for _ in range(hangs.choice((0, 0, 1, 2))):
+            at_s = round(6000.0 * hangs.random(), 1)
+            faults.append(Fault(at_s, What.REVIEW_HANGS, count=hangs.choice((1, 2, 3))))
     if setting.gate or setting.branches:
         faults += _of_tests(Random(seed ^ 0x7E57))
     if setting.neighbours:
@@ -258,6 +269,8 @@ def _shared(dice: Random, setting: Setting) -> Setting:
     if dice.random() < GATED:
         minimal, protects = dice.random() < 0.7, dice.choice(("off", "report", "revert"))
         return replace(setting, gate=True, minimal=minimal, protects=protects)
+    if dice.random() < PHASED:
+        return replace(setting, phases=True, findings_fail=dice.random() < 0.6)
     if dice.random() >= SHARED:
         return setting
     return replace(setting, neighbours=dice.randint(1, 3), slots=dice.choice((0, 1, 1, 2)))
@@ -281,7 +294,9 @@ def _of_tests(dice: Random) -> list[Fault]:
     """What happens to the tests, early, while there is work."""
     more = tuple(What)[tuple(What).index(What.BREAKS) :]
     often = (What.BREAKS, What.BREAKS, What.WEAKENS, What.COMMITS)
-    return [
+    at_s = round(3000.0 * dice.random(), 1)
+    both = [Fault(at_s, What.BREAKS), Fault(at_s, What.LEAVES_DIRT)] if dice.random() < 0.3 else []
+    return both + [
         Fault(round(9000.0 * dice.random(), 1), dice.choice(often if dice.random() < 0.5 else more))
         for _ in range(dice.randint(1, 7))
     ]

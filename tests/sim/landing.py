@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -72,7 +73,10 @@ class LandingWorld:
         moments = [EVENING_S * self._dice.random() ** 2 for _ in range(3)]
         for number in range(night.script.setting.branches):
             at_s = self._dice.choice(moments) + 120.0 * self._dice.random()
-            night.agenda.after(at_s, lambda number=number: self._arrives(f"other{number}"))  # type: ignore[misc]
+            night.agenda.after(at_s, partial(self._arrives, f"other{number}"))
+        if self.is_on and self._dice.random() < 0.5:  # while the tests of a batch run
+            at_s, breaks = self._dice.choice(moments) + 300.0 * self._dice.random(), self._dice.random() < 0.2
+            night.agenda.after(at_s, lambda: self.somebody_pushes(breaks=breaks))
 
     def content(self, commit: str) -> tuple[str, ...]:
         """What a commit has, oldest first."""

@@ -29,7 +29,7 @@ from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision.model import Pausing, Stopping
 from tests.sim.agents import LIMITS, Attempt
 from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, crowded
-from tests.sim.landing_checks import LandingChecks
+from tests.sim.phase_checks import PhaseChecks
 
 if TYPE_CHECKING:
     from tests.sim.night import Night
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS_A_MINUTE: Final = 30
 
 
-class LoopChecks(LandingChecks):
+class LoopChecks(PhaseChecks):
     """What was seen of the loop so far, and what must not be."""
 
     def __init__(self, night: Night) -> None:
@@ -102,7 +102,7 @@ class LoopChecks(LandingChecks):
                 self.broken("no working agent is killed", words)
             if attempt.quiet_s > 2 * LIMITS.hang_timeout_s + LIMITS.startup_grace_s + 60.0:
                 self.broken("hangs are ended", f"{attempt.agent} was quiet for {attempt.quiet_s:.0f} s")
-        elif self._now_s - attempt.began_s < attempt.order.timeout_s - SLACK_S:
+        elif self._now_s - attempt.began_s < attempt.limit_s - SLACK_S:
             self.broken("no working agent is killed", f"{attempt.agent} had time left, and is ended")
 
     def agent_is_stopped(self) -> None:
@@ -130,7 +130,8 @@ class LoopChecks(LandingChecks):
             match order:
                 case StartIteration(iteration=iteration):
                     began = True
-                    if iteration.task.id in self._night.list.done - self.unticked:
+                    is_reviewed = self._night.script.setting.phases  # then a tick alone is not enough
+                    if not is_reviewed and iteration.task.id in self._night.list.done - self.unticked:
                         self.broken("nothing is done twice", f"{iteration.task.id} is done, and begun again")
                 case SaveCheckpoint():
                     saved = True
@@ -213,7 +214,8 @@ class LoopChecks(LandingChecks):
             case 0, "complete" if work.open and self._knows_of_list:
                 self.broken("no outcome is invented", f"all done, it says, and open are {work.open}")
             case 1, "tasks_failed":
-                for task in [*work.open, *night.added_open] or ["prompt"]:
+                alone = [] if night.script.setting.phases and work.titles else ["prompt"]
+                for task in [*work.open, *night.added_open] or alone:
                     if task not in self.unticked and self._failed[task] <= policy.max_task_failures:
                         words = f"{task} is given up after {self._failed[task]} failures"
                         self.broken("no task is lost", words)

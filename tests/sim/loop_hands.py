@@ -267,7 +267,11 @@ class LoopHands:
                 night.tell("the loop", f"attempt {iteration.attempt} by {iteration.agent}")
                 self._scribe.working(iteration.agent)
                 self.attempt = Attempt(night, self, order)
+                self.attempt.starts()
             case FinishIteration():
+                if not order.failed:
+                    night.disk.phases = None
+                    night.checks.plan_is_used_up()
                 answer = self._scribe.iteration_finished(order)
                 if self._given.has_gate:  # however long it takes
                     answer.add_done_callback(lambda done: self._after(LOOK_S / 2, lambda: self._hears(done)))
@@ -385,7 +389,7 @@ class LoopHands:
         self._save_checkpoint(SaveCheckpoint(PauseReason(kind.value), iteration, None, why))
 
     def attempt_is_over(
-        self, attempt: Attempt, finding: Classification, commits: int, *, promised: bool
+        self, attempt: Attempt, finding: Classification, commits: int, *, promised: bool, halted: str = ""
     ) -> None:
         """The agent's process has ended and its tree is gone."""
         self.attempt = None
@@ -403,6 +407,7 @@ class LoopHands:
             promised=promised,
             chance=self._night.noise(),
             notes_read=max(attempt.notes, default=0),
+            halted=halted,
         )
         self._feed(over)
         if finding.kind is None and not finding.asked:

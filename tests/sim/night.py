@@ -116,6 +116,8 @@ class Night(Stage):
         what = fault.what
         if what in OF_PEOPLE:
             self.ask(what)
+        elif what is What.REVIEW_HANGS:
+            self.review_fails += fault.count or 1
         elif self._has_tests(what):
             self._tests(what)
         elif what in OF_SERVICE:
@@ -253,6 +255,7 @@ class Night(Stage):
         self.is_dawn = True
         self.waiting.clear()
         self.services.heal()
+        self.review_fails = 0
         if self.script.setting.gate:
             self.repository.surprises.clear()
             self.repository.next_breaks = self.repository.next_hides = self.repository.next_is_dirty = False

@@ -74,7 +74,7 @@ class Stage:
         self.daemon: DaemonHands | None = None
         self.loop: LoopHands | None = None
         self.commits = 0
-        self._work = 0
+        self._work = self.review_fails = 0
         self.added_done: set[str] = set()
         self._daemon_fuse, self._loop_fuse = Fuse(), Fuse()
         self._lacks_until_s = -1.0

@@ -12,6 +12,7 @@ from ralphd.core.gate.range import GateState
 from ralphd.core.landing.model import LandingQueue, Target
 from ralphd.core.loop.inbox import Inbox
 from ralphd.core.loop.model import Ledger, LoopState, PauseReason
+from ralphd.core.loop.phases import Phases
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Goal, RunId, Supervision
 from ralphd.core.time import Moment
@@ -154,6 +155,7 @@ class Disk:
     memory: LoopState = field(default_factory=LoopState)
     ledger: Ledger = field(default_factory=dict)
     checkpoint: Checkpointed | None = None
+    phases: Phases | None = None
     inbox: Inbox = field(default_factory=Inbox)
     gate: GateState = field(default_factory=GateState)
     landing: LandingQueue = EMPTY_QUEUE

@@ -45,6 +45,7 @@ from tests.sim.cores import Steps
 from tests.sim.faults import Script, What, script_of
 from tests.sim.wrong_gate import GATE
 from tests.sim.wrong_landing import LANDING
+from tests.sim.wrong_phases import PHASES
 from tests.sim.wrong_shared import SHARED
 
 # the Regent's
@@ -311,5 +312,5 @@ WRONG: Final[Mapping[str, Wrong]] = {
         Steps(loop=_drops_the_list), ("no outcome is invented",), What.EMPTIES_LIST
     ),
     "the loop never tries a task again": Wrong(Steps(loop=_never_tries_again), ("no task is lost",)),
-    **{name: Wrong(steps, rules) for name, (steps, rules) in {**SHARED, **GATE, **LANDING}.items()},
+    **{name: Wrong(steps, rules) for name, (steps, rules) in {**SHARED, **GATE, **LANDING, **PHASES}.items()},
 }
