@@ -12,6 +12,10 @@ SLACK_S: Final = 1.0
 LOOKED_AT_EVERY_S: Final = 30.0
 
 
+class Died(Exception):
+    """A process was killed in the middle of what it did."""
+
+
 class Broken(AssertionError):
     """A promise was broken; ``rule`` says which in a word or two."""
 

@@ -38,6 +38,7 @@ from ralphd.core.supervision.model import (
     ExitFacts,
     KillAfter,
     KillTree,
+    Mode,
     PassOn,
     Paused,
     RunId,
@@ -297,7 +298,7 @@ class DaemonHands:
 
     def _start_hold(self) -> SpawnPostponed | None:
         """As ``Regent._postponed``: what the accounts of its agents say of a start."""
-        if not self._night.accounts.is_shared:
+        if not self._night.accounts.is_shared or self._night.script.setting.command:
             return None
         state = self.supervision.state
         queued_at = state.queued_at if isinstance(state, Starting) else None
@@ -407,6 +408,7 @@ class DaemonHands:
             started_at=run.born_at,
             last_sign_at=run.last_output_at,
             committed=self._night.commits > run.commits_before,
+            complete=self._night.policy.mode is Mode.ITERATION and self._night.is_work_done,
             pause_reason=reason,
             resume_at=resume_at,
         )

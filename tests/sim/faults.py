@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ralphd.core.gate.verdict import GatePolicy
 from ralphd.core.loop.model import LoopPolicy
-from ralphd.core.supervision.model import Policy, Restart
+from ralphd.core.supervision.model import Mode, Policy, Restart
 
 NIGHT_S: Final = 8 * 3600.0
 """From eight in the evening to four in the morning."""
@@ -70,6 +70,7 @@ class What(StrEnum):
     NOTE = "somebody writes a note"
     # drawn apart from all above, so that a seed keeps what it had
     MEDDLES = "the agent asks the daemon for all it can do"
+    FORGES = "the agent reports what is not so"
     REVIEW_HANGS = "the review does not end in time"
     BREAKS = "the agent breaks the tests"
     LEAVES_DIRT = "the agent leaves what breaks the tests uncommitted"
@@ -108,6 +109,8 @@ GATED: Final = 0.16
 """The share with a gate: tests at each boundary."""
 LANDED: Final = 0.13
 """The share in which branches land."""
+FOREIGN: Final = 0.12
+"""The share with a command of the user's own."""
 PHASED: Final = 0.15
 """The share with phases."""
 SHARED: Final = 0.18
@@ -159,6 +162,8 @@ class Setting:
     minimal: bool = True
     protects: str = "off"
     branches: int = 0
+    command: bool = False
+    iteration: bool = False
     phases: bool = False
     findings_fail: bool = True
     neighbours: int = 0
@@ -180,7 +185,8 @@ class Setting:
             retry_backoff_s=self.backoff_s,
             retry_backoff_factor=self.backoff_factor,
             max_restarts_per_hour=self.max_restarts_per_hour,
-            own_loop=True,
+            own_loop=not self.command,
+            mode=Mode.ITERATION if self.iteration else Mode.LOOP,
         )
 
     def gate_policy(self) -> GatePolicy:
@@ -264,11 +270,20 @@ def _storm(dice: Random, fault: Fault) -> list[Fault]:
     ]
 
 
+def _foreign(setting: Setting, *, is_iteration: bool) -> Setting:
+    """A command of the user's own."""
+    restart = Restart.ON_FAILURE if is_iteration else setting.restart
+    return replace(setting, command=True, iteration=is_iteration, restart=restart)
+
+
 def _shared(dice: Random, setting: Setting) -> Setting:
     """Other ralphs that use the accounts of this one, in some nights."""
     if dice.random() < GATED:
         minimal, protects = dice.random() < 0.7, dice.choice(("off", "report", "revert"))
-        return replace(setting, gate=True, minimal=minimal, protects=protects)
+        gated = replace(setting, gate=True, minimal=minimal, protects=protects)
+        return _foreign(gated, is_iteration=True) if dice.random() < 0.25 else gated
+    if dice.random() < FOREIGN:
+        return _foreign(setting, is_iteration=dice.random() < 0.5)
     if dice.random() < PHASED:
         return replace(setting, phases=True, findings_fail=dice.random() < 0.6)
     if dice.random() >= SHARED:
@@ -311,7 +326,7 @@ def _of_others(dice: Random) -> list[Fault]:
             at_s += gap_s * dice.expovariate(1.0)
             faults.append(Fault(round(at_s, 2), dice.choice(OF_PEOPLE)))
     if dice.random() < MEDDLED:
-        more = (What.ADD_TASK, What.NOTE, What.MEDDLES)
+        more = (What.ADD_TASK, What.NOTE, What.MEDDLES, What.FORGES)
         times = (round(NIGHT_S * dice.random() ** 2, 1) for _ in range(dice.randint(1, 4)))
         faults += [Fault(at_s, dice.choice(more)) for at_s in times]
     return faults

@@ -25,7 +25,7 @@ from ralphd.core.supervision.events import (
     StopRequested,
     VerdictReached,
 )
-from ralphd.core.supervision.model import Goal, ReportedTask, RunId, Starting
+from ralphd.core.supervision.model import Goal, Mode, ReportedTask, RunId, Starting
 from tests.sim.repository import BRANCH
 from tests.sim.world import Due, RunRecord
 
@@ -87,7 +87,8 @@ class GateHands:
             return False
         state, head = self._state, self._repository.position
         descends = state.knows_run and state.before is not None
-        self._save(ranges.before_run(state, head, is_iteration=False, descends=descends))
+        is_iteration = self._night.policy.mode is Mode.ITERATION
+        self._save(ranges.before_run(state, head, is_iteration=is_iteration, descends=descends))
         if ranges.needs_baseline(self._state):
             self.tests_baseline = True
             self._test(self._baseline_is_tested)
@@ -135,15 +136,23 @@ class GateHands:
             return False
         head, code = self._repository.position, None if run.exit is None else run.exit.code
         is_foreign = not seen and self._is_foreign(run)
+        current, is_iteration = self._daemon.supervision, self._night.policy.mode is Mode.ITERATION
         found = ranges.at_end(
-            self._state, head, code=code, is_foreign=is_foreign, is_iteration=False,
-            reports_boundaries=self._daemon.supervision.said.iterates,
+            self._state, head, code=code, is_foreign=is_foreign, is_iteration=is_iteration,
+            reports_boundaries=current.said.iterates and self._has_boundaries,
         )  # fmt: skip
         if found is AtEnd.FOREIGN:
             self._save(ranges.dropped(self._state, head))
-        return (
-            found is AtEnd.JUDGE and not self._is_judged(run.run_id) and self._judge(run.run_id, run.run_id)
-        )
+        if found is not AtEnd.JUDGE or self._is_judged(run.run_id):
+            return False
+        return self._judge(run.run_id, run.run_id, current.tally.iteration + is_iteration)
+
+    @property
+    def _has_boundaries(self) -> bool:
+        policy = self._night.policy
+        is_opaque = policy.mode is Mode.LOOP and not policy.own_loop
+        iterates = self._daemon.supervision.said.iterates
+        return ranges.has_boundaries(self._state, is_opaque=is_opaque, iterates=iterates, passed_by=False)
 
     def _is_foreign(self, run: RunRecord) -> bool:
         ended_at = self._night.clock.wall() if run.exit is None else run.exit.at

@@ -69,6 +69,7 @@ class Checks(LoopChecks):
         self._is_put_off = False
         self._is_called = False
         self._waits: tuple[Waiting, float] | None = None
+        self._ending: tuple[RunId, float] | None = None
 
     # people and clocks
 
@@ -199,7 +200,9 @@ class Checks(LoopChecks):
             self.broken("no outcome is invented", f"{run.run_id} ended with {truth}, and is called done")
         self._has_failed = meant in FAILURES
         if self._has_failed:
-            committed = self._night.commits > run.commits_before and meant != "stalled"
+            lived_s = (run.last_output_at or 0.0) - (run.born_at or 0.0)
+            is_healthy = self._night.script.setting.command and lived_s > self._night.policy.healthy_after_s
+            committed = (self._night.commits > run.commits_before or is_healthy) and meant != "stalled"
             self._failures = 1 if committed else self._failures + 1
         elif meant not in ("asked",):
             self._failures = 0
@@ -245,6 +248,9 @@ class Checks(LoopChecks):
 
     def _settles(self, now: Supervision) -> None:
         """Nothing more will happen by itself: that needs a reason that is so."""
+        is_iteration = self._night.script.setting.iteration
+        if is_iteration and now.state == Done("complete") and not self._night.is_work_done:
+            self.broken("no outcome is invented", f"done, it says, and open are {self._night.list.open}")
         is_lost = self._night.list.open and self._knows_of_list
         if isinstance(now.state, Stopped) and now.state.why and is_lost:
             self.broken("no task is lost", f"stopped: {now.state.why}, and open are {self._night.list.open}")
@@ -259,7 +265,7 @@ class Checks(LoopChecks):
         if self._agent is not None and night.loop is None:
             self.broken("one agent", f"{self._agent.agent} outlives its loop")
         if daemon is None or not daemon.is_started:
-            self._waits = None
+            self._waits = self._ending = None
             return
         now, run = daemon.supervision, None if night.loop is None else night.loop.run
         if now.goal not in self._goals:
@@ -276,6 +282,7 @@ class Checks(LoopChecks):
         if self._unheard:
             self._ends_are_entered(daemon.living)
         self._wait_is_kept(now.state)
+        self._end_is_near(now.state)
 
     def _ends_are_entered(self, living: RunId | None) -> None:
         over = [run for run in self._unheard if not run.lives and run.run_id != living]
@@ -296,6 +303,19 @@ class Checks(LoopChecks):
             self.broken(
                 "no wait is too long", f"{state.reason}: {self._now_s - since_s:.0f} s, {lasts_s:.0f} meant"
             )
+
+    def _end_is_near(self, state: State) -> None:
+        """A run that has its time to end has ended by then, whatever it does."""
+        is_due = isinstance(state, Stopping | Pausing) and state.kill_at is not None
+        if not is_due or self._night.loop is None:
+            self._ending = None
+            return
+        run_id = self._night.loop.run.run_id
+        if self._ending is None or self._ending[0] != run_id:
+            self._ending = run_id, self._now_s
+        graces_s = 2 * self._night.policy.stop_timeout_s  # it is told first, where it was not
+        if self._now_s - self._ending[1] > graces_s + LOOKED_AT_EVERY_S + SLACK_S:
+            self.broken("a stop is carried out", f"{run_id} outlives its time to end")
 
     # the morning
 

@@ -6,36 +6,25 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ralphd.core.gate.verdict import Result, Verdict, VerdictKind
-from ralphd.core.gate.weakened import Weakened
+from ralphd.core.gate.verdict import Result
 from ralphd.core.loop.inbox import with_note, with_task
-from ralphd.core.supervision.door import Caller, requested
 from ralphd.core.supervision.events import (
     Event,
-    HistoryRewritten,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
     SkipWaitRequested,
     StartRequested,
     StopRequested,
-    VerdictReached,
 )
 from ralphd.core.supervision.model import SETTLED, Done, Paused, Pausing, Restart, Stopping
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.time import Moment
 from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_TESTS, OF_THE_NEXT_ATTEMPT, Fault, What
-from tests.sim.stage import Died, Stage
+from tests.sim.mutiny import MUTINIES
+from tests.sim.stage import Stage
 
 DAWN_S: Final = NIGHT_S
-_ROUTES: Final[dict[str, Callable[[Moment], Event]]] = {
-    "stop": lambda at: StopRequested(at, now=True),
-    "pause": PauseRequested,
-    "restart": RestartRequested,
-    "skip-wait": SkipWaitRequested,
-    "start": StartRequested,
-    "resume": ResumeRequested,
-}
 LONGEST_MORNING_S: Final = 48 * 3600.0
 """When all is well again the list is done by then: probes of unknown limits come every four hours."""
 MOST_STARTS: Final = 40
@@ -54,7 +43,6 @@ class Night(Stage):
     """Plays a script from its beginning to its end; raises ``Broken`` as soon as a promise is."""
 
     _starts = 0
-    _mutinies = 0
 
     # playing
 
@@ -105,7 +93,9 @@ class Night(Stage):
             self.checks.answered(what)
 
     def _send(self, what: What) -> None:
-        """Somebody adds to the work: the daemon writes the inbox."""
+        """Somebody adds to the work: the daemon writes the inbox, which only the built-in loop reads."""
+        if self.script.setting.command:
+            return
         self.tell("people", what.value)
         change, now = with_task if what is What.ADD_TASK else with_note, self.clock.wall()
         self.disk.inbox = change(self.disk.inbox, now, f"more at {self.local(now)}")
@@ -202,41 +192,12 @@ class Night(Stage):
             case What.CLOCK_BACK | What.CLOCK_AHEAD:
                 self.clock.set(fault.lasts_s if what is What.CLOCK_AHEAD else -fault.lasts_s)
                 self._clock_jumped()
-            case What.ASKS_TO_STOP | What.MEDDLES | What.REWRITES | What.DESTROYS | What.WEAKENS:
-                self._mutiny(what)
+            case what if what in MUTINIES:
+                self.mutiny.happens(what)
             case What.NO_RESOURCES:
                 self._lacks_until_s = self.clock.awake_s + fault.lasts_s
             case _:
                 pass  # .ralph holds copies; and what is not there cannot be killed
-
-    def _mutiny(self, what: What) -> None:
-        """What a run does to its supervision, as the daemon meets it: at the door, and at a boundary."""
-        daemon, loop = self.daemon, self.loop
-        if daemon is None or not daemon.is_started or loop is None or daemon.living != loop.run.run_id:
-            return
-        now, run_id = self.clock.wall(), loop.run.run_id
-        if what in (What.ASKS_TO_STOP, What.MEDDLES):
-            for word in ("stop",) if what is What.ASKS_TO_STOP else _ROUTES:
-                asked, caller = requested("POST", f"/v1/ralphs/me/{word}"), Caller(1, 0, run_id, "me")
-                if asked is None or self.steps.door(asked, caller, ()):
-                    self.checks.run_is_obeyed(word)
-                    daemon.handle(_ROUTES[word](now))
-            return
-        self._mutinies += 1
-        boundary = f"mutiny{self._mutinies}"
-        if what is What.WEAKENS:
-            verdict = Verdict(VerdictKind.REVERTED, "fewer tests", weakened=Weakened.VANISHED,
-                boundary_id=boundary, run_id=run_id, commits=("b",), reverted=("b",), at=now)  # fmt: skip
-            daemon.handle(VerdictReached(verdict))
-        else:
-            why = "the objects are gone" if what is What.DESTROYS else ""
-            if why:
-                self.checks.person_has_to_look()
-            try:
-                daemon.handle(HistoryRewritten(now, run_id, boundary, "main", ("a",), ref="refs/a", why=why))
-            except Died:  # the next daemon finds the loss again, at another boundary
-                self.checks.call_may_come_again()
-                raise
 
     def _clock_jumped(self) -> None:
         self.checks.clock_jumped()

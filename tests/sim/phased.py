@@ -101,9 +101,9 @@ class PhasedWork:
 
     def _reviewed(self) -> None:
         assert self._at is not None
-        self._due = None
         if self._attempt.is_stuck:
             return
+        self._due = None
         found = tuple(ReviewFinding(name, f"wrong is {name}") for name in self._open)
         review = Review(found)
         if self._night.review_fails > 0:

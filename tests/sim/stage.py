@@ -17,6 +17,8 @@ from ralphd.core.time import Moment
 from ralphd.loop.report_client import RegentReply
 from tests.sim.accounts import Accounts
 from tests.sim.agents import Services
+from tests.sim.checking import Died
+from tests.sim.command_hands import CommandHands
 from tests.sim.cores import REAL, Steps
 from tests.sim.daemon_hands import DaemonHands
 from tests.sim.faults import Fault, Script
@@ -24,6 +26,7 @@ from tests.sim.invariants import Checks
 from tests.sim.landing import LandingWorld
 from tests.sim.loop_hands import LoopHands
 from tests.sim.mail import Letter
+from tests.sim.mutiny import Mutiny
 from tests.sim.repository import GateRepository
 from tests.sim.world import Agenda, Clock, Disk, Exit, RunRecord, UserList
 
@@ -31,10 +34,6 @@ if TYPE_CHECKING:
     from tests.sim.night import Night
 
 SEEN_S: Final = 0.02
-
-
-class Died(Exception):
-    """A process was killed in the middle of what it did."""
 
 
 @dataclass(slots=True)
@@ -83,6 +82,7 @@ class Stage:
         self.repository = GateRepository()
         self.tests_end_s = self.person_committed_at = 0.0
         self.landing = LandingWorld(cast("Night", self))
+        self.mutiny = Mutiny(cast("Night", self))
         self.accounts = Accounts(cast("Night", self))
 
     def _do(self, act: Callable[[], None]) -> None:
@@ -161,7 +161,10 @@ class Stage:
         self.checks.run_begins(run)
         run.born_at = run.last_output_at = self.clock.wall()
         run.lives = True
-        self.loop = LoopHands(cast("Night", self), run, began_at, starting)
+        if self.script.setting.command:
+            self.loop = CommandHands(cast("Night", self), run)
+        else:
+            self.loop = LoopHands(cast("Night", self), run, began_at, starting)
 
     def run_exits(self, run: RunRecord, *, code: int | None = None, signal: int | None = None) -> None:
         """The run is over, with all that it had started; with neither it is lost (S6)."""

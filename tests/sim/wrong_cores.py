@@ -31,6 +31,7 @@ from ralphd.core.supervision.model import (
     Escalate,
     Failed,
     Goal,
+    KillAfter,
     KillTree,
     Policy,
     Running,
@@ -120,6 +121,32 @@ def _starts_what_was_stopped(now: Supervision, event: Event, policy: Policy) -> 
     if isinstance(event, StopRequested) and isinstance(state := answer.supervision.state, Stopping):
         return replace(answer, supervision=replace(answer.supervision, state=replace(state, again=True)))
     return answer
+
+
+def _signals_any_command(now: Supervision, event: Event, policy: Policy) -> Step:
+    """It sends signals that the command has not announced."""
+    return regent_core.step(replace(now, said=replace(now.said, signals=True)), event, policy)
+
+
+def _waits_for_the_stubborn(now: Supervision, event: Event, policy: Policy) -> Step:
+    """It never kills what does not end when it is asked to."""
+    answer = regent_core.step(now, event, policy)
+    return replace(answer, actions=tuple(each for each in answer.actions if not isinstance(each, KillAfter)))
+
+
+def _is_done_after_one(now: Supervision, event: Event, policy: Policy) -> Step:
+    """In iteration mode, it takes the first end for the last one."""
+    if isinstance(event, RunEnded):
+        event = RunEnded(replace(event.ending, complete=True))
+    return regent_core.step(now, event, policy)
+
+
+def _believes_last_words(now: Supervision, event: Event, policy: Policy) -> Step:
+    """What a run announced of its end outweighs how it ended."""
+    word = now.said.last_word
+    if isinstance(event, RunEnded) and word is not None and word.code == 0:
+        event = RunEnded(replace(event.ending, code=0, signal=None))
+    return regent_core.step(now, event, policy)
 
 
 def _obeys_a_run(asked: RequestedAction, caller: Caller, runs_may: Collection[str]) -> bool:
@@ -276,6 +303,16 @@ WRONG: Final[Mapping[str, Wrong]] = {
     ),
     "the Regent starts what was stopped": Wrong(
         Steps(_starts_what_was_stopped), ("the goal is kept",), What.STOP
+    ),
+    "the Regent signals any command": Wrong(
+        Steps(_signals_any_command), ("no working agent is killed",), What.PAUSE
+    ),
+    "the Regent waits for a stubborn command": Wrong(
+        Steps(_waits_for_the_stubborn), ("a stop is carried out",), What.STOP
+    ),
+    "the Regent is done after one iteration": Wrong(Steps(_is_done_after_one), ("no outcome is invented",)),
+    "the Regent believes last words": Wrong(
+        Steps(_believes_last_words), ("no outcome is invented",), What.FORGES
     ),
     "the door lets a run stop itself": Wrong(
         Steps(door=_obeys_a_run), ("a run commands nothing",), What.MEDDLES
