@@ -30,6 +30,7 @@ GateStep: TypeAlias = Callable[[GateRun, GateEvent, GatePolicy], GateRun]
 RangeEnd: TypeAlias = Callable[[GateState, Verdict, Position], GateState]
 LandingStep: TypeAlias = Callable[[LandingQueue, LandingFact, LandingPolicy, Moment], LandingQueue]
 PhaseStepper: TypeAlias = Callable[[Phases, PhaseEvent, PhasePolicy], PhaseStep]
+Undone: TypeAlias = Callable[[GateState, str, Position], GateState]
 LimitMet: TypeAlias = Callable[[QuotaClock, QuotaLimit], QuotaClock]
 Answered: TypeAlias = Callable[[QuotaClock, str, Moment], QuotaClock]
 Door: TypeAlias = Callable[[RequestedAction, Caller, Collection[str]], bool]
@@ -64,6 +65,7 @@ class Steps:
     answered: Answered = quota.answered
     gate: GateStep = gate_core.step
     after_verdict: RangeEnd = ranges.after_verdict
+    after_undo: Undone = ranges.after_undo
     lands: LandingStep = landing_core.step
     phases: PhaseStepper = phases_core.step
 

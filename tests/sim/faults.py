@@ -76,6 +76,7 @@ class What(StrEnum):
     LEAVES_DIRT = "the agent leaves what breaks the tests uncommitted"
     COMMITS = "somebody commits"
     BREAKS_TOO = "somebody commits what breaks the tests"
+    UNDOES = "somebody restores what was reverted last"
     TESTS_FLAKE = "the tests fail once, without a reason"
     TESTS_HANG = "the tests do not end in time"
     TESTS_DIE = "the tests are ended from outside"
@@ -311,6 +312,15 @@ def _of_tests(dice: Random) -> list[Fault]:
     often = (What.BREAKS, What.BREAKS, What.WEAKENS, What.COMMITS)
     at_s = round(3000.0 * dice.random(), 1)
     both = [Fault(at_s, What.BREAKS), Fault(at_s, What.LEAVES_DIRT)] if dice.random() < 0.3 else []
+    both += [
+        Fault(round(4000.0 * dice.random(), 1), what)
+        for what in (What.WEAKENS, What.TESTS_FLAKE)
+        if dice.random() < 0.5
+    ]
+    if dice.random() < 0.4:  # somebody looks at what was reverted
+        at_s = round(1500.0 * dice.random(), 1)
+        looks = ((0.0, What.BREAKS), (1900.0, What.PAUSE), (4000.0, What.UNDOES), (4060.0, What.START))
+        both += [Fault(at_s + later_s, what) for later_s, what in looks]
     return both + [
         Fault(round(9000.0 * dice.random(), 1), dice.choice(often if dice.random() < 0.5 else more))
         for _ in range(dice.randint(1, 7))

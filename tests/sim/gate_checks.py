@@ -60,10 +60,15 @@ class GateChecks(AccountChecks):
         if verdict.pauses:
             self._night.checks.person_has_to_look()
 
+    def commits_are_restored(self, shas: list[str]) -> None:
+        """A person wants them, whatever the tests say."""
+        self._kept |= {*shas}
+        self.all_kept_is_there()
+
     def _is_green(self, verdict: Verdict) -> None:
         repository, at = self._night.repository, self._night.disk.gate.judging
         shas = [each.sha for each in repository.commits]
-        hides = [each for each in repository.in_effect() if each.sha in verdict.commits and each.hides]
+        hides = [each for each in repository.breaking(old=True) if each.sha in verdict.commits and each.hides]
         is_watched = self._night.script.setting.protects == "revert" and at is not None
         if hides and is_watched and at is not None and at.baseline is Baseline.GREEN:
             self.broken("nothing red is kept", f"{hides[0].sha[:7]} hides what fails, and is kept")

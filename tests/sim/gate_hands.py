@@ -14,18 +14,19 @@ from ralphd.core.gate import range as ranges
 from ralphd.core.gate import step as gate
 from ralphd.core.gate import verdict as orders
 from ralphd.core.gate.range import AtEnd, GateState
-from ralphd.core.gate.verdict import GateRun, Position, Result, Verdict
+from ralphd.core.gate.verdict import Baseline, GateRun, Position, Result, Verdict
 from ralphd.core.gate.weakened import TestCheck, TestCounts
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import (
     BaselineTested,
+    CommitsRestored,
     DaemonStopping,
     Event,
     GateRunBegan,
     StopRequested,
     VerdictReached,
 )
-from ralphd.core.supervision.model import Goal, Mode, ReportedTask, RunId, Starting
+from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting
 from tests.sim.repository import BRANCH
 from tests.sim.world import Due, RunRecord
 
@@ -192,6 +193,26 @@ class GateHands:
         if not isinstance(run.order, orders.Say):
             self._daemon.handle(GateRunBegan(self._night.clock.wall(), run.run_id))
         self._after(0.0, self._work)
+
+    def undo(self) -> None:
+        """A person wants back what was reverted last; not while anything runs (``daemon/gate/undo``)."""
+        night, state, current = self._night, self._state, self._daemon.supervision
+        is_working = self.is_busy or self.tests_baseline or isinstance(current.state, (*HAS_A_RUN, Starting))
+        last = state.reverted
+        if not self.is_on or is_working or last is None:
+            return
+        self._save(replace(state, baseline=Baseline.UNKNOWN))
+        back = self._repository.take_back(last.boundary_id)
+        night.commits += 1
+        night.list_follows_repository()
+        night.daemon_may_die("after the commits are back")
+        self._save(night.steps.after_undo(self._state, last.boundary_id, self._repository.position))
+        night.tell("people", f"{len(back)} commits are back")
+        night.checks.commits_are_restored(back)
+        at = night.clock.wall()
+        self._daemon.handle(
+            CommitsRestored(at, last.boundary_id, last.run_id, commits=orders.short(tuple(back)))
+        )
 
     # one order after the other
 

@@ -149,7 +149,8 @@ class LoopHands:
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
         verdict = self._unheard(memory, ledger)
-        self._feed(Began(now, self._with_added(plan), checkpoint, verdict))
+        undone = disk.gate.undone
+        self._feed(Began(now, self._with_added(plan), checkpoint, verdict, undone))
 
     def _beat(self) -> None:
         """Until the Regent knows that it beats: then nothing changes by one more."""

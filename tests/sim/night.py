@@ -141,6 +141,9 @@ class Night(Stage):
                     self.somebody_commits(breaks=what is What.BREAKS_TOO)
                 else:
                     self.landing.somebody_pushes(breaks=what is What.BREAKS_TOO)
+            case What.UNDOES:
+                if self.daemon is not None and self.daemon.is_started and not self.daemon.is_ending:
+                    self.daemon.gate.undo()
             case What.TESTS_FLAKE:
                 repository.surprises.append(Result.RED)
             case What.TESTS_HANG:

@@ -115,7 +115,7 @@ class GateRepository:
 
     def test(self) -> tuple[Result, TestCounts]:
         """Run the tests on the work tree."""
-        gone = sum(each.hides for each in self.in_effect())
+        gone = sum(each.hides for each in self.in_effect() if each.sha not in self._fixed)
         counts = TestCounts(TESTS - (0 if self.shows_old else gone))
         if self.surprises:
             self.surprised += 1
@@ -140,6 +140,15 @@ class GateRepository:
     def reverts(self, label: str) -> dict[str, str]:
         """The reverts made under a label, each with what it reverts."""
         return {each.sha: each.reverts for each in self.commits if each.label == label}
+
+    def take_back(self, label: str) -> list[str]:
+        """Undo the reverts made under a label, as far as that is not done yet. Return what is back."""
+        undone = {each.reverts for each in self.commits}
+        reverts = [each for each in self.commits if each.label == label and each.reverts]
+        for each in reversed(reverts):
+            if each.sha not in undone:
+                self.commit(by_run=False, reverts=each.sha)
+        return [each.reverts for each in reverts]
 
     def carry_out(self, order: GateOrder, run: GateRun) -> GateEvent:
         """As ``GitEffects.carry_out``: what an earlier daemon has done already is not done again."""

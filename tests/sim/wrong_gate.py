@@ -6,11 +6,21 @@ from ralphd.core.gate import range as ranges
 from ralphd.core.gate import step as gate_core
 from ralphd.core.gate import verdict as gate
 from ralphd.core.gate.range import GateState
-from ralphd.core.gate.verdict import GateEvent, GatePolicy, GateRun, Owner, Position, Result, Verdict
+from ralphd.core.gate.verdict import (
+    Baseline,
+    GateEvent,
+    GatePolicy,
+    GateRun,
+    Owner,
+    Position,
+    Result,
+    Verdict,
+)
 from ralphd.core.supervision import step as regent_core
 from ralphd.core.supervision.events import Event, VerdictReached
 from ralphd.core.supervision.model import Policy, Step, Supervision
 from tests.sim.cores import Steps
+from tests.sim.repository import BASE, BRANCH
 
 
 def _believes_one_red(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
@@ -48,6 +58,12 @@ def _reverts_all(run: GateRun, event: GateEvent, policy: GatePolicy) -> GateRun:
     return gate_core.step(run, event, replace(policy, minimal=False))
 
 
+def _judges_what_is_restored(state: GateState, boundary_id: str, head: Position) -> GateState:
+    """What a person wants back is judged again, with all that was there."""
+    after = ranges.after_undo(state, boundary_id, head)
+    return replace(after, before=Position(BASE, BRANCH), is_open=True, baseline=Baseline.GREEN)
+
+
 def _calls_for_each_verdict(now: Supervision, event: Event, policy: Policy) -> Step:
     if isinstance(event, VerdictReached):
         now = replace(now, tally=replace(now.tally, called=None))
@@ -62,6 +78,10 @@ GATE = {
     "the gate trusts the tests that an agent left": (Steps(gate=_trusts_new_tests), ("nothing red is kept",)),
     "the gate never ends a range": (
         Steps(gate=_reverts_all, after_verdict=_never_ends_a_range),
+        ("what is kept stays",),
+    ),
+    "the gate judges again what a person restored": (
+        Steps(after_undo=_judges_what_is_restored),
         ("what is kept stays",),
     ),
     "the Regent calls for each verdict": (Steps(_calls_for_each_verdict), ("a person is called once",)),
