@@ -36,6 +36,7 @@ class AccountChecks(Checking):
         if forced or self._clock_was_set:
             self._news = {key: each for key, each in self._news.items() if key[0] != account}
             users[by] = True
+            self._closed_until.pop(account, None)  # a person has ended it; the attempt may meet it again
             self._probes.pop(account, None)
             return
         if slots and len(users) >= slots and not any(users.values()):

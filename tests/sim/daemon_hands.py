@@ -346,7 +346,10 @@ class DaemonHands:
     def _wake_at(self, at: float) -> None:
         if self._wake is not None:
             self._wake.call_off()
-        self._wake = self._night.agenda.after(at - self._now(), self._woke)
+        state, delay_s = self.supervision.state, at - self._now()
+        if isinstance(state, Waiting) and state.since > self._now():  # counted by a clock that was set back
+            delay_s = min(delay_s, LONGEST_SLEEP_S)
+        self._wake = self._night.agenda.after(delay_s, self._woke)
 
     def _woke(self) -> None:
         self._wake = None
