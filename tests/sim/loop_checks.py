@@ -214,7 +214,8 @@ class LoopChecks(PhaseChecks):
             case 0, "complete" if work.open and self._knows_of_list:
                 self.broken("no outcome is invented", f"all done, it says, and open are {work.open}")
             case 1, "tasks_failed":
-                alone = [] if night.script.setting.phases and work.titles else ["prompt"]
+                setting = night.script.setting  # with these a task may be open although it is ticked
+                alone = [] if work.titles and (setting.phases or setting.gate) else ["prompt"]
                 for task in [*work.open, *night.added_open] or alone:
                     if task not in self.unticked and self._failed[task] <= policy.max_task_failures:
                         words = f"{task} is given up after {self._failed[task]} failures"
