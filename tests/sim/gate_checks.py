@@ -56,7 +56,7 @@ class GateChecks(AccountChecks):
             self.unticked |= tasks
             for task in tasks:
                 self._failed[task] += 1
-        self._calls = verdict.why if verdict.calls else None
+        self._calls = verdict.why if verdict.calls or verdict.pauses else None
         if verdict.pauses:
             self._night.checks.person_has_to_look()
 
