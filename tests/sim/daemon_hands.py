@@ -102,7 +102,7 @@ class DaemonHands:
         """An end is answered when its commits are judged."""
         for event, run in missed:
             if run is not None:
-                self.gate.when_idle(partial(self._judged_end, run, event, missed))
+                self.gate.when_idle(partial(self._judged_end, run, missed))
                 return
             self.handle(event)
         self.is_started = True
@@ -110,12 +110,10 @@ class DaemonHands:
         self.handle(DaemonStarted(self._now(), self.living))
         self.may_be_gone()
 
-    def _judged_end(
-        self, run: RunRecord, event: Event, missed: Iterator[tuple[Event, RunRecord | None]]
-    ) -> None:
+    def _judged_end(self, run: RunRecord, missed: Iterator[tuple[Event, RunRecord | None]]) -> None:
         def goes_on() -> None:
             self.gate.note_left()
-            self.handle(event)
+            self.handle(RunEnded(self._ending_of(run)))
             self._catches_up(missed)
 
         self.gate.judges_end(run, seen=False)

@@ -19,6 +19,7 @@ class GateChecks(AccountChecks):
         super().__init__(night)
         self._failed: Counter[str] = Counter()
         self._kept: set[str] = set()
+        self._reverted: set[str] = set()
         self._verdicts: dict[str, VerdictKind] = {}
         self._called_for = ""
         self._calls: str | None = None
@@ -45,11 +46,13 @@ class GateChecks(AccountChecks):
             self._is_green(verdict)
         if verdict.kind is VerdictKind.UNTESTED and not verdict.is_open and is_sure:
             on = repository.on()
-            if gone := [sha[:7] for sha in verdict.commits if sha in known and not on.get(sha, True)]:
+            there = [sha for sha in verdict.commits if sha in known and sha not in self._reverted]
+            if gone := [sha[:7] for sha in there if not on.get(sha, True)]:
                 self.broken("what is kept stays", f"{gone} are reverted, untested: {verdict.why}")
         if verdict.kind is VerdictKind.KEPT:
             self._kept |= {sha for sha in verdict.commits if sha in known}
         self.all_kept_is_there()
+        self._reverted |= {*verdict.reverted}  # what an open verdict left reverted is not touched again
         if verdict.reverted:
             tasks = {each.ticks for each in reverted if each.ticks}
             tasks |= set() if verdict.task is None else {verdict.task.id}

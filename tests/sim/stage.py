@@ -228,6 +228,8 @@ class Stage:
         if self.daemon is None:
             return
         self._daemon_fuse.left = 0
+        if isinstance(self.disk.supervision.state, Starting):  # counted, and born later
+            self.checks.start_is_put_off()
         self.daemon.dies()
         self.daemon = None
         self.agenda.after(down_s, self._daemon_starts)
