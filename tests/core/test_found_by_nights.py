@@ -178,3 +178,21 @@ def test_night_37848_a_loss_is_alerted_once_while_a_stop_waits_for_the_run() -> 
     assert [isinstance(each, Escalate) for each in first.actions].count(True) == 1
     assert not any(isinstance(each, Escalate) for each in second.actions)
     assert isinstance(second.supervision.state, Stopping)
+
+
+def test_night_377_a_revert_that_a_person_undid_is_no_failure_of_its_task() -> None:
+    """The loop gave the task up for a revert that was undone, although the commit was back."""
+    policy = LoopPolicy(agents=("claude",), max_task_failures=1)
+    play = Play("A", policy=policy)
+    for _ in range(2):
+        play.succeeds(judged=False)
+        play.judged(reopened=("A",))
+    assert (play.end.code, play.end.reason) == (1, "tasks_failed")
+    note = play.loop.ledger["A"].reverted
+    assert note is not None
+
+    play.loop = Loop(play.loop.memory, play.loop.ledger)
+    play.feed(Began(play.now, play.plan, undone=(note.boundary,)))
+
+    assert play.task == "A"
+    assert (play.failures("A"), play.attempt.iteration.previous) == (0, None)

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
+from tests.sim.cores import REAL, Steps
 from tests.sim.faults import Script, script_of
 from tests.sim.shrink import shrunk
-from tests.sim.story import REAL, Steps, broken, story
+from tests.sim.story import broken, story
 
 CHUNK = 500
 MOST_SHOWN = 3

@@ -14,10 +14,12 @@ from ralphd.core.failures.classify import Classification
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import Reset
+from ralphd.core.loop.inbox import ADDED, unread
 from ralphd.core.loop.model import StartAttempt
 from ralphd.core.stall_detector import Glance, SilenceLimits, Window
 from ralphd.core.time import Moment
 from tests.sim.faults import Fault, What
+from tests.sim.phased import PhasedWork
 from tests.sim.world import Due
 
 if TYPE_CHECKING:
@@ -104,8 +106,40 @@ class Attempt:
         self._dues: list[Due] = []
         self._look: Due | None = None
         self.gone = False
-        night.checks.agent_begins(self)
+        self.notes: tuple[int, ...] = ()
+        self.limit_s = order.timeout_s
+        self._phased = PhasedWork(night, self) if night.script.setting.phases else None
+
+    def starts(self) -> None:
+        """Its agent begins, or that of its first phase."""
+        if self._phased is not None:
+            self._phased.begins()
+        else:
+            self._begins()
+
+    def _begins(self) -> None:
+        """Each prompt has the notes that nobody has read."""
+        notes = unread(self._night.disk.inbox.notes, self._hands.loop.memory.notes_read)
+        self.notes = tuple(int(note.id) for note in notes)
+        self._night.checks.agent_begins(self)
         self._plan_work()
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether its loop hangs, or is dead."""
+        return self.gone or self._hands.is_stuck
+
+    def begins_phase(self, *, does_work: bool, factor: float) -> None:
+        """Another agent, with nothing of the one before."""
+        clock = self._night.clock
+        self.began_s = self._looked_s = self._quiet_since_s = self._printed_s = clock.awake_s
+        self._slept_s, self._window_s, self.life = clock.slept_s, None, Life.PRINTS
+        self._printed_at = clock.wall()
+        self.limit_s = self.order.timeout_s * factor
+        self._limits = replace(LIMITS, max_run_s=self.limit_s)
+        self._watch = patience.begun(clock.wall(), clock.wall(), None, 0.0)
+        self._ticks, self._promises = self.task if does_work else None, False
+        self._begins()
 
     # what it does
 
@@ -118,6 +152,8 @@ class Attempt:
         if trouble is not None:
             self._later(2.0, lambda: self._meets(trouble))
             return self._plan_look()
+        if night.accounts.is_shared:
+            self._later(1.5, lambda: night.accounts.answers(self.agent, self._hands.by))
         takes_s = 60.0 + (LONGEST_WORK_S - 60.0) * night.noise() ** 2
         self._later(takes_s - 1.0, self._works)
         self._later(takes_s, self._ends_well)
@@ -153,7 +189,7 @@ class Attempt:
 
     def befall(self, fault: Fault) -> None:
         """Something happens to it now."""
-        if self.gone:
+        if self.gone or (self._phased is not None and self._phased.is_in_review):
             self._night.waiting.append(fault)
             return
         what, night = fault.what, self._night
@@ -197,7 +233,8 @@ class Attempt:
     def meets_now(self) -> None:
         """Its service has just stopped working."""
         trouble = self._night.services.of(self.agent, self._night.clock.true())
-        if trouble is not None and self.life is Life.PRINTS:
+        is_in_review = self._phased is not None and self._phased.is_in_review
+        if trouble is not None and self.life is Life.PRINTS and not is_in_review:
             self._call_off()
             self._later(1.0, lambda: self._meets(trouble))
 
@@ -296,12 +333,25 @@ class Attempt:
     def dies(self) -> None:
         """With its loop."""
         self._call_off()
+        if self._phased is not None:
+            self._phased.dies()
         self.gone = True
         self._night.checks.agent_is_gone(self)
 
     def _over(self, finding: Classification, *, promised: bool = False) -> None:
+        if self._phased is None:
+            self.conclude(finding, promised=promised)
+        else:
+            self._call_off()
+            self._night.checks.agent_is_gone(self)
+            self._phased.agent_over(finding, promised=promised)
+
+    def conclude(self, finding: Classification, *, promised: bool, halted: str = "") -> None:
+        """All of it is over."""
         self.dies()
-        self._hands.attempt_is_over(self, finding, self._commits, promised=promised)
+        if self.task.startswith(ADDED) and (self._commits or promised):
+            self._night.added_done.add(self.task)
+        self._hands.attempt_is_over(self, finding, self._commits, promised=promised, halted=halted)
 
     def _later(self, delay_s: float, act: object) -> Due:
         assert callable(act)

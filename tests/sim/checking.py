@@ -12,6 +12,10 @@ SLACK_S: Final = 1.0
 LOOKED_AT_EVERY_S: Final = 30.0
 
 
+class Died(Exception):
+    """A process was killed in the middle of what it did."""
+
+
 class Broken(AssertionError):
     """A promise was broken; ``rule`` says which in a word or two."""
 
@@ -27,6 +31,10 @@ class Checking:
         self._night = night
         self._clock_was_set = False
         self._resets: list[float] = []
+
+    def reset_is_named(self, until: float) -> None:
+        """A service has said until when its limit lasts."""
+        self._resets.append(until)
 
     def broken(self, rule: str, words: str) -> NoReturn:
         """A promise was broken."""

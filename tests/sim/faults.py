@@ -7,8 +7,9 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Final
 
+from ralphd.core.gate.verdict import GatePolicy
 from ralphd.core.loop.model import LoopPolicy
-from ralphd.core.supervision.model import Policy, Restart
+from ralphd.core.supervision.model import Mode, Policy, Restart
 
 NIGHT_S: Final = 8 * 3600.0
 """From eight in the evening to four in the morning."""
@@ -65,11 +66,27 @@ class What(StrEnum):
     RESUME = "somebody resumes it"
     RESTART = "somebody restarts it"
     SKIP_WAIT = "somebody skips the wait"
+    ADD_TASK = "somebody adds a task"
+    NOTE = "somebody writes a note"
+    # drawn apart from all above, so that a seed keeps what it had
+    MEDDLES = "the agent asks the daemon for all it can do"
+    FORGES = "the agent reports what is not so"
+    REVIEW_HANGS = "the review does not end in time"
+    BREAKS = "the agent breaks the tests"
+    LEAVES_DIRT = "the agent leaves what breaks the tests uncommitted"
+    COMMITS = "somebody commits"
+    BREAKS_TOO = "somebody commits what breaks the tests"
+    UNDOES = "somebody restores what was reverted last"
+    TESTS_FLAKE = "the tests fail once, without a reason"
+    TESTS_HANG = "the tests do not end in time"
+    TESTS_DIE = "the tests are ended from outside"
 
 
 _OF_AGENT: Final = tuple(What)[: tuple(What).index(What.USAGE_LIMIT)]
 OF_SERVICE: Final = (What.USAGE_LIMIT, What.OUTAGE, What.FATAL, What.BROKEN)
-OF_PEOPLE: Final = tuple(What)[tuple(What).index(What.STOP) :]
+OF_PEOPLE: Final = tuple(What)[tuple(What).index(What.STOP) : tuple(What).index(What.MEDDLES)]
+OF_TESTS: Final = (*tuple(What)[tuple(What).index(What.BREAKS) :], What.WEAKENS)
+_DRAWN: Final = tuple(What)[: tuple(What).index(What.ADD_TASK)]
 OF_THE_NEXT_ATTEMPT: Final = frozenset(_OF_AGENT)
 _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
     What.RATE_LIMIT: (0.0, 0.0, 20.0, 90.0, 700.0, 5000.0),
@@ -89,6 +106,20 @@ _LASTS_S: Final[Mapping[What, Sequence[float]]] = {
 _COUNTED: Final = (What.LOOP_KILLED, What.DAEMON_KILLED)
 STORMY: Final = 0.25
 """The share of nights in which one thing happens again and again."""
+GATED: Final = 0.16
+"""The share with a gate: tests at each boundary."""
+LANDED: Final = 0.13
+"""The share in which branches land."""
+FOREIGN: Final = 0.12
+"""The share with a command of the user's own."""
+PHASED: Final = 0.15
+"""The share with phases."""
+SHARED: Final = 0.18
+"""The share in which other ralphs use the same accounts."""
+CROWDED: Final = 0.12
+"""The share in which several people, or programs, command at once."""
+MEDDLED: Final = 0.25
+"""The share in which people add to the work, or an agent sends commands."""
 _RARE: Final = (What.FATAL, What.DAEMON_ENDS, What.EMPTIES_LIST, What.CLOCK_BACK, What.CLOCK_AHEAD)
 
 
@@ -128,6 +159,16 @@ class Setting:
     backoff_s: float = 30.0
     backoff_factor: float = 1.0
     timeout_s: float = 1800.0
+    gate: bool = False
+    minimal: bool = True
+    protects: str = "off"
+    branches: int = 0
+    command: bool = False
+    iteration: bool = False
+    phases: bool = False
+    findings_fail: bool = True
+    neighbours: int = 0
+    slots: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,8 +186,13 @@ class Setting:
             retry_backoff_s=self.backoff_s,
             retry_backoff_factor=self.backoff_factor,
             max_restarts_per_hour=self.max_restarts_per_hour,
-            own_loop=True,
+            own_loop=not self.command,
+            mode=Mode.ITERATION if self.iteration else Mode.LOOP,
         )
+
+    def gate_policy(self) -> GatePolicy:
+        """The gate's."""
+        return GatePolicy(minimal=self.minimal, protect_tests=self.protects)
 
     def loop_policy(self) -> LoopPolicy:
         """The loop's."""
@@ -156,6 +202,7 @@ class Setting:
             retries_before_fallback=self.retries,
             max_task_failures=self.max_task_failures,
             timeout_s=self.timeout_s,
+            reviews=self.phases,
             pause_when_exhausted=self.pause_when_exhausted,
             max_iterations=self.max_iterations,
             max_cost_usd=self.max_cost_usd,
@@ -188,10 +235,24 @@ def script_of(seed: int) -> Script:
     """The night of a seed."""
     dice = Random(seed)
     setting = _setting(dice)
-    theme = dice.sample(tuple(What), 4)
+    setting = _shared(Random(seed ^ 0xACC), setting)
+    if (lands := Random(seed ^ 0x1A4D)).random() < LANDED:
+        restart = Restart.ON_FAILURE if setting.restart is Restart.ALWAYS else setting.restart
+        setting = replace(setting, branches=lands.randint(2, 7), restart=restart)
+    theme = dice.sample(_DRAWN, 4)
     faults = [_fault(dice, theme, setting) for _ in range(dice.choice((1, 3, 6, 10, 15, 22)))]
     if dice.random() < STORMY:
         faults += _storm(dice, faults[0])
+    faults += _of_others(Random(seed ^ 0xC0DE))
+    if setting.phases:
+        hangs = Random(seed ^ 0x9E51)
+        for _ in range(hangs.choice((0, 0, 1, 2))):
+            at_s = round(6000.0 * hangs.random(), 1)
+            faults.append(Fault(at_s, What.REVIEW_HANGS, count=hangs.choice((1, 2, 3))))
+    if setting.gate or setting.branches:
+        faults += _of_tests(Random(seed ^ 0x7E57))
+    if setting.neighbours:
+        faults += _limits(Random(seed ^ 0x11417), setting)
     return Script(seed, setting, tuple(sorted(faults, key=lambda fault: fault.at_s)))
 
 
@@ -208,6 +269,77 @@ def _storm(dice: Random, fault: Fault) -> list[Fault]:
         )
         for number in range(1, count)
     ]
+
+
+def _foreign(setting: Setting, *, is_iteration: bool) -> Setting:
+    """A command of the user's own."""
+    restart = Restart.ON_FAILURE if is_iteration else setting.restart
+    return replace(setting, command=True, iteration=is_iteration, restart=restart)
+
+
+def _shared(dice: Random, setting: Setting) -> Setting:
+    """Other ralphs that use the accounts of this one, in some nights."""
+    if dice.random() < GATED:
+        minimal, protects = dice.random() < 0.7, dice.choice(("off", "report", "revert"))
+        gated = replace(setting, gate=True, minimal=minimal, protects=protects)
+        return _foreign(gated, is_iteration=True) if dice.random() < 0.25 else gated
+    if dice.random() < FOREIGN:
+        return _foreign(setting, is_iteration=dice.random() < 0.5)
+    if dice.random() < PHASED:
+        return replace(setting, phases=True, findings_fail=dice.random() < 0.6)
+    if dice.random() >= SHARED:
+        return setting
+    return replace(setting, neighbours=dice.randint(1, 3), slots=dice.choice((0, 1, 1, 2)))
+
+
+def _limits(dice: Random, setting: Setting) -> list[Fault]:
+    """Limits early in the night, while several ralphs work with one account."""
+    return [
+        Fault(
+            at_s=round(7200.0 * dice.random(), 1),
+            what=dice.choice((What.USAGE_LIMIT, What.USAGE_LIMIT, What.RATE_LIMIT)),
+            agent=dice.choice((setting.names[0], dice.choice(setting.names))),
+            lasts_s=round(dice.choice((20.0, 90.0, 300.0, 1800.0, 7200.0)) * (0.7 + 0.6 * dice.random()), 1),
+            told=dice.random() < 0.6,
+        )
+        for _ in range(dice.randint(0, 3))
+    ]
+
+
+def _of_tests(dice: Random) -> list[Fault]:
+    """What happens to the tests, early, while there is work."""
+    more = tuple(What)[tuple(What).index(What.BREAKS) :]
+    often = (What.BREAKS, What.BREAKS, What.WEAKENS, What.COMMITS)
+    at_s = round(3000.0 * dice.random(), 1)
+    both = [Fault(at_s, What.BREAKS), Fault(at_s, What.LEAVES_DIRT)] if dice.random() < 0.3 else []
+    both += [
+        Fault(round(4000.0 * dice.random(), 1), what)
+        for what in (What.WEAKENS, What.TESTS_FLAKE)
+        if dice.random() < 0.5
+    ]
+    if dice.random() < 0.4:  # somebody looks at what was reverted
+        at_s = round(1500.0 * dice.random(), 1)
+        looks = ((0.0, What.BREAKS), (1900.0, What.PAUSE), (4000.0, What.UNDOES), (4060.0, What.START))
+        both += [Fault(at_s + later_s, what) for later_s, what in looks]
+    return both + [
+        Fault(round(9000.0 * dice.random(), 1), dice.choice(often if dice.random() < 0.5 else more))
+        for _ in range(dice.randint(1, 7))
+    ]
+
+
+def _of_others(dice: Random) -> list[Fault]:
+    """What people and programs send besides: several at once, without knowing of each other."""
+    faults = []
+    if dice.random() < CROWDED:
+        at_s, gap_s = NIGHT_S * dice.random() ** 2, dice.choice((0.05, 1.0, 20.0, 300.0))
+        for _ in range(dice.randint(4, 14)):
+            at_s += gap_s * dice.expovariate(1.0)
+            faults.append(Fault(round(at_s, 2), dice.choice(OF_PEOPLE)))
+    if dice.random() < MEDDLED:
+        more = (What.ADD_TASK, What.NOTE, What.MEDDLES, What.FORGES)
+        times = (round(NIGHT_S * dice.random() ** 2, 1) for _ in range(dice.randint(1, 4)))
+        faults += [Fault(at_s, dice.choice(more)) for at_s in times]
+    return faults
 
 
 def _setting(dice: Random) -> Setting:
@@ -233,7 +365,7 @@ def _setting(dice: Random) -> Setting:
 
 
 def _fault(dice: Random, theme: Sequence[What], setting: Setting) -> Fault:
-    what = dice.choice(theme) if dice.random() < 0.6 else dice.choice(tuple(What))
+    what = dice.choice(theme) if dice.random() < 0.6 else dice.choice(_DRAWN)
     if what in _RARE and dice.random() < 0.6:
         what = dice.choice(_OF_AGENT)
     lasts_s = dice.choice(_LASTS_S[what]) * (0.7 + 0.6 * dice.random()) if what in _LASTS_S else 0.0

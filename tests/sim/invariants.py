@@ -9,6 +9,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.quota.model import SLOT_LOOK_S
 from ralphd.core.supervision.events import Event
 from ralphd.core.supervision.model import (
     HAS_A_RUN,
@@ -68,12 +69,14 @@ class Checks(LoopChecks):
         self._is_put_off = False
         self._is_called = False
         self._waits: tuple[Waiting, float] | None = None
+        self._ending: tuple[RunId, float] | None = None
 
     # people and clocks
 
     def asked(self, what: What) -> None:
         """Somebody asks for what fits; a daemon that is killed now may have heard it, or not."""
         self._asked.add(what)
+        self._called_for = ""
         goal = _GOALS.get(what)
         if goal is not None:
             self._goals = {*self._goals, goal}
@@ -109,6 +112,10 @@ class Checks(LoopChecks):
         """A daemon died before it had written down that a person was called."""
         self._is_called = False
 
+    def run_is_obeyed(self, word: str) -> None:
+        """A run asked for something, and got it: nobody has permitted that."""
+        self.broken("a run commands nothing", f"it asked for {word}, and was not refused")
+
     def clock_jumped(self) -> None:
         """What is counted by the wall begins anew."""
         self._clock_was_set = True
@@ -121,6 +128,8 @@ class Checks(LoopChecks):
         if self._night.loop is not None:
             self.broken("one run", f"{run.run_id} is born while {self._night.loop.run.run_id} lives")
         policy = self._night.policy
+        if Goal.RUNNING not in self._goals:
+            self.broken("the goal is kept", f"{run.run_id} is born, and asked for was {self._goals}")
         if not self._by_person:
             self._runs_at.append(self._now_s)
             if crowded(self._runs_at, MOST_RUNS_A_MINUTE, 60.0):
@@ -191,14 +200,16 @@ class Checks(LoopChecks):
             self.broken("no outcome is invented", f"{run.run_id} ended with {truth}, and is called done")
         self._has_failed = meant in FAILURES
         if self._has_failed:
-            committed = self._night.commits > run.commits_before and meant != "stalled"
+            lived_s = (run.last_output_at or 0.0) - (run.born_at or 0.0)
+            is_healthy = self._night.script.setting.command and lived_s > self._night.policy.healthy_after_s
+            committed = (self._night.commits > run.commits_before or is_healthy) and meant != "stalled"
             self._failures = 1 if committed else self._failures + 1
         elif meant not in ("asked",):
             self._failures = 0
 
     def told(self, kind: str, text: str | None) -> None:
         """An event goes out."""
-        if kind == "ralph.escalated":
+        if kind == "ralph.escalated" and not self.is_call_of_verdict():
             if self._is_called:
                 self.broken("a person is called once", f"again, and nobody has acted since: {text}")
             self._is_called = True
@@ -226,7 +237,10 @@ class Checks(LoopChecks):
                 policy.retry_backoff_s, policy.retry_backoff_max_s * (policy.retry_backoff_factor > 1)
             ),
             Reason.RESTART_LIMIT: 3600.0,
-            Reason.RESOURCES: max(policy.retry_backoff_s, 1.0),
+            Reason.RESOURCES: SLOT_LOOK_S if wait.queued_at else max(policy.retry_backoff_s, 1.0),
+            Reason.USAGE_LIMIT: max(
+                LONGEST_PROBE_S, max(self._resets, default=0.0) + policy.reset_margin_s - wait.since
+            ),
         }.get(wait.reason, policy.iteration_pause_s)
         if wait.until - wait.since > most_s + SLACK_S:
             words = f"{wait.reason}: {wait.until - wait.since:.0f} s, {most_s:.0f} s at most"
@@ -234,6 +248,9 @@ class Checks(LoopChecks):
 
     def _settles(self, now: Supervision) -> None:
         """Nothing more will happen by itself: that needs a reason that is so."""
+        is_iteration = self._night.script.setting.iteration
+        if is_iteration and now.state == Done("complete") and not self._night.is_work_done:
+            self.broken("no outcome is invented", f"done, it says, and open are {self._night.list.open}")
         is_lost = self._night.list.open and self._knows_of_list
         if isinstance(now.state, Stopped) and now.state.why and is_lost:
             self.broken("no task is lost", f"stopped: {now.state.why}, and open are {self._night.list.open}")
@@ -247,14 +264,14 @@ class Checks(LoopChecks):
         night, daemon = self._night, self._night.daemon
         if self._agent is not None and night.loop is None:
             self.broken("one agent", f"{self._agent.agent} outlives its loop")
-        if daemon is None:
-            self._waits = None
+        if daemon is None or not daemon.is_started:
+            self._waits = self._ending = None
             return
         now, run = daemon.supervision, None if night.loop is None else night.loop.run
         if now.goal not in self._goals:
             self.broken("the goal is kept", f"{now.goal} is wanted, it says; asked for was {self._goals}")
         self._goals = {now.goal}
-        if isinstance(now.state, Starting):
+        if isinstance(now.state, Starting) and not (daemon.gate.tests_baseline or daemon.is_ending):
             self.broken("nothing is forgotten", "a start was ordered and nothing came of it")
         if run is not None and not (isinstance(now.state, HAS_A_RUN) and now.state.run_id == run.run_id):
             self.broken("nothing runs unwatched", f"{run.run_id} lives, and the ralph is {now.state.kind}")
@@ -265,6 +282,7 @@ class Checks(LoopChecks):
         if self._unheard:
             self._ends_are_entered(daemon.living)
         self._wait_is_kept(now.state)
+        self._end_is_near(now.state)
 
     def _ends_are_entered(self, living: RunId | None) -> None:
         over = [run for run in self._unheard if not run.lives and run.run_id != living]
@@ -285,6 +303,19 @@ class Checks(LoopChecks):
             self.broken(
                 "no wait is too long", f"{state.reason}: {self._now_s - since_s:.0f} s, {lasts_s:.0f} meant"
             )
+
+    def _end_is_near(self, state: State) -> None:
+        """A run that has its time to end has ended by then, whatever it does."""
+        is_due = isinstance(state, Stopping | Pausing) and state.kill_at is not None
+        if not is_due or self._night.loop is None:
+            self._ending = None
+            return
+        run_id = self._night.loop.run.run_id
+        if self._ending is None or self._ending[0] != run_id:
+            self._ending = run_id, self._now_s
+        graces_s = 2 * self._night.policy.stop_timeout_s  # it is told first, where it was not
+        if self._now_s - self._ending[1] > graces_s + LOOKED_AT_EVERY_S + SLACK_S:
+            self.broken("a stop is carried out", f"{run_id} outlives its time to end")
 
     # the morning
 
@@ -307,6 +338,8 @@ class Checks(LoopChecks):
 
     def at_the_end(self) -> None:
         """The night is over."""
+        self.all_kept_is_there()
+        self.landing_at_the_end()
         entered = sum(entry.kind == "run" for entry in self._night.disk.history.values())
         born = sum(run.born_at is not None for run in self._night.disk.runs)
         if entered != born:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.loop.model import (
+    AccountFreed,
     Attempting,
     AttemptOver,
     EndLoop,
@@ -23,10 +24,12 @@ from ralphd.core.loop.model import (
     StartIteration,
 )
 from ralphd.core.loop.pool import LONGEST_PROBE_S
+from ralphd.core.quota.model import SLOT_LOOK_S
 from ralphd.core.stall_detector import StallFinding
 from ralphd.core.supervision.model import Pausing, Stopping
 from tests.sim.agents import LIMITS, Attempt
-from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, Checking, crowded
+from tests.sim.checking import LOOKED_AT_EVERY_S, SLACK_S, crowded
+from tests.sim.phase_checks import PhaseChecks
 
 if TYPE_CHECKING:
     from tests.sim.night import Night
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 MOST_ATTEMPTS_A_MINUTE: Final = 30
 
 
-class LoopChecks(Checking):
+class LoopChecks(PhaseChecks):
     """What was seen of the loop so far, and what must not be."""
 
     def __init__(self, night: Night) -> None:
@@ -42,12 +45,13 @@ class LoopChecks(Checking):
         self._agent: Attempt | None = None
         self._attempts_at: deque[float] = deque()
         self._out: dict[str, float | None] = {}
-        self._failed: Counter[str] = Counter()
         self._fatal: set[str] = set()
         self._judged = 0
         self._was_pausing = False
         self._knows_of_list = True
         self._rests_since_s: float | None = None
+        self._notes_given: set[int] = set()
+        self._notes_read: set[int] = set()
 
     # agents
 
@@ -60,6 +64,16 @@ class LoopChecks(Checking):
         if crowded(self._attempts_at, MOST_ATTEMPTS_A_MINUTE, 60.0):
             self.broken("restarts are bounded", f"over {MOST_ATTEMPTS_A_MINUTE} attempts in a minute")
         self._is_in(attempt.agent)
+        if again := self._notes_read.intersection(attempt.notes):
+            self.broken("nothing is done twice", f"notes {again} were read by an agent, and come again")
+        self._notes_given |= {*attempt.notes}
+        lost = {int(note.id) for note in self._night.disk.inbox.notes} - self._notes_given
+        if lost:
+            self.broken("no task is lost", f"an agent begins without the notes {lost}")
+
+    def notes_are_read(self, notes: tuple[int, ...]) -> None:
+        """An agent that ended well had these in its prompt, and the loop has noted it."""
+        self._notes_read |= {*notes}
 
     def agent_is_gone(self, attempt: Attempt) -> None:
         """Nothing of it is left."""
@@ -88,7 +102,7 @@ class LoopChecks(Checking):
                 self.broken("no working agent is killed", words)
             if attempt.quiet_s > 2 * LIMITS.hang_timeout_s + LIMITS.startup_grace_s + 60.0:
                 self.broken("hangs are ended", f"{attempt.agent} was quiet for {attempt.quiet_s:.0f} s")
-        elif self._now_s - attempt.began_s < attempt.order.timeout_s - SLACK_S:
+        elif self._now_s - attempt.began_s < attempt.limit_s - SLACK_S:
             self.broken("no working agent is killed", f"{attempt.agent} had time left, and is ended")
 
     def agent_is_stopped(self) -> None:
@@ -109,12 +123,15 @@ class LoopChecks(Checking):
             self._attempt_was_judged(before.stage.iteration.task.id, event, after)
         if isinstance(before.stage, Resting) and not isinstance(after.loop.stage, Resting):
             self._has_rested(before.stage)
+        if isinstance(event, AccountFreed):
+            self._out.pop(event.agent, None)
         began = saved = False
         for order in after.orders:
             match order:
                 case StartIteration(iteration=iteration):
                     began = True
-                    if iteration.task.id in self._night.list.done:
+                    is_reviewed = self._night.script.setting.phases  # then a tick alone is not enough
+                    if not is_reviewed and iteration.task.id in self._night.list.done - self.unticked:
                         self.broken("nothing is done twice", f"{iteration.task.id} is done, and begun again")
                 case SaveCheckpoint():
                     saved = True
@@ -142,10 +159,10 @@ class LoopChecks(Checking):
             self.broken("recorded once", f"the end of an attempt at {task} is told {tells} times")
         kind, reset = event.finding.kind, event.finding.reset
         if reset is not None:
-            self._resets.append(reset.until)
+            self.reset_is_named(reset.until)
         if kind is FailureKind.FATAL:
             self._fatal.add(str(event.session).split("-")[0])
-        left_open = kind is None and task in self._night.list.open
+        left_open = kind is None and task in (*self._night.list.open, *self._night.added_open)
         self._failed[task] += left_open if kind is None else meaning(kind).for_the_task
 
     def _rests(self, order: Rest, loop: Loop) -> None:
@@ -161,6 +178,8 @@ class LoopChecks(Checking):
                 most_s = max(reset_s + policy.reset_margin_s, LONGEST_PROBE_S)
                 if self._known_resets_only(loop):
                     most_s = reset_s + policy.reset_margin_s
+            case PauseReason.RESOURCES:
+                most_s = SLOT_LOOK_S
             case _:
                 most_s = policy.max_s * (1 + policy.jitter)
         if wait_s > most_s + SLACK_S:
@@ -187,12 +206,18 @@ class LoopChecks(Checking):
         """What the loop says of its end is so."""
         night, policy = self._night, self._night.loop_policy
         work = night.list
+        loop = night.loop.loop if night.loop is not None else None
+        added = () if loop is None or loop.plan is None else loop.plan.added
         match end.code, end.reason:
+            case 0, "complete" if left := [each.id for each in added if each.id not in night.added_done]:
+                self.broken("no outcome is invented", f"all done, it says, and nobody did {left}")
             case 0, "complete" if work.open and self._knows_of_list:
                 self.broken("no outcome is invented", f"all done, it says, and open are {work.open}")
             case 1, "tasks_failed":
-                for task in work.open or ["prompt"]:
-                    if self._failed[task] <= policy.max_task_failures:
+                setting = night.script.setting  # with these a task may be open although it is ticked
+                alone = [] if work.titles and (setting.phases or setting.gate) else ["prompt"]
+                for task in [*work.open, *night.added_open] or alone:
+                    if task not in self.unticked and self._failed[task] <= policy.max_task_failures:
                         words = f"{task} is given up after {self._failed[task]} failures"
                         self.broken("no task is lost", words)
             case 1, "no_agent" if not self._fatal.issuperset(policy.agents):

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.range import last_verdict
+from ralphd.core.gate.verdict import Verdict
+from ralphd.core.gate.verdict_views import heard
+from ralphd.core.loop.inbox import plan_tasks
 from ralphd.core.loop.model import (
+    AccountFreed,
+    Attempting,
     AttemptOver,
     AwaitingVerdict,
     Began,
+    Begin,
     Checkpoint,
     CheckpointTask,
     ClearCheckpoint,
@@ -26,12 +33,16 @@ from ralphd.core.loop.model import (
     Finished,
     FinishIteration,
     Handoff,
+    HeldBack,
     Iteration,
     Judged,
+    Ledger,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
+    LoopState,
+    LoopStep,
     LoopWoke,
     PauseAsked,
     PauseReason,
@@ -49,12 +60,21 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.loop.step import SET_BACK_S
 from ralphd.core.plan import Plan
-from ralphd.core.supervision.model import Next
+from ralphd.core.quota.clock import Force
+from ralphd.core.quota.model import Hold, HoldKind, QuotaLimit
+from ralphd.core.supervision.model import Next, Starting
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.attempt.agent_run import AgentResult
 from ralphd.loop.report_client import RegentReply
 from ralphd.loop.reporter import Reporter
-from ralphd.loop.runner import ANSWER_PATIENCE_S, AWAY_PATIENCE_S, LAST_WORDS_S, LONGEST_SLEEP_S, LOOK_S
+from ralphd.loop.runner import (
+    ANSWER_PATIENCE_S,
+    AWAY_PATIENCE_S,
+    FOR_ACCOUNT,
+    LAST_WORDS_S,
+    LONGEST_SLEEP_S,
+    LOOK_S,
+)
 from ralphd.loop.settings import LoopSettings
 from ralphd.loop.store import continued
 from ralphd.store.loop_files import MEMORY
@@ -81,10 +101,13 @@ class Given:
 class LoopHands:
     """The loop's process of one run."""
 
-    def __init__(self, night: Night, run: RunRecord, began_at: Moment | None) -> None:
+    def __init__(
+        self, night: Night, run: RunRecord, began_at: Moment | None, starting: Starting | None
+    ) -> None:
         self._night, self.run = night, run
         environment = {} if began_at is None else {"RALPH_BEGAN_AT": rfc3339(began_at)}
-        self._given = cast(LoopSettings, Given(night.loop_policy, environment))
+        given = Given(night.loop_policy, environment, night.script.setting.gate)
+        self._given = cast(LoopSettings, given)
         self.mail = Mail(night, run.run_id)
         self._scribe = Reporter(self.mail, self._given)
         self.loop = Loop()
@@ -95,6 +118,12 @@ class LoopHands:
         self._look: Due | None = None
         self._rest, self._rest_ends_s = self.loop.stage, 0.0
         self._latest: tuple[AgentResult, Classification] | None = None
+        self.by = f"me.{run.run_id}"
+        night.accounts.members.add(self.by)
+        self._holds: dict[str, Hold] = {}
+        self._waits_at: set[str] = set()
+        self._queued_at = None if starting is None else starting.queued_at
+        self._force = Force.ALL if starting is not None and starting.skips else Force.NOTHING
         self._after(IMPORTS_S, self._begin)
         self._after(HEARTBEAT_S, self._beat)
 
@@ -119,7 +148,9 @@ class LoopHands:
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
-        self._feed(Began(now, plan, checkpoint))
+        verdict = self._unheard(memory, ledger)
+        undone = disk.gate.undone
+        self._feed(Began(now, self._with_added(plan), checkpoint, verdict, undone))
 
     def _beat(self) -> None:
         """Until the Regent knows that it beats: then nothing changes by one more."""
@@ -132,8 +163,10 @@ class LoopHands:
             return
         self._stop_looking()
         night, before = self._night, self.loop
-        after = night.loop_step(before, event, night.loop_policy)
+        after = night.steps.loop(before, event, night.loop_policy)
         night.checks.loop_stepped(before, event, after)
+        if night.accounts.is_shared:
+            self._tell_accounts(before, event, after)
         self.loop = after.loop
         self._remember(before, after.loop)
         for order in after.orders:
@@ -212,6 +245,8 @@ class LoopHands:
         if again and self.attempt is not None:
             self._night.checks.agent_is_stopped()
             self.attempt.end_as_asked()
+        elif again and self._given.has_gate and isinstance(self.loop.stage, AwaitingVerdict):
+            self._feed(Judged(self._night.clock.wall(), Next.CONTINUE, self._read_plan(), unheard=True))
 
     # orders
 
@@ -224,13 +259,24 @@ class LoopHands:
                 night.disk.checkpoint = None
             case StartIteration(iteration=iteration):
                 night.tell("the loop", f"iteration {iteration.number}: {iteration.task.id}")
-                self._scribe.iteration_started(iteration)
+                self._scribe.iteration_started(iteration, night.repository.position)
             case StartAttempt(iteration=iteration):
+                if night.accounts.is_shared and (hold := self._asks_account(iteration.agent)) is not None:
+                    night.tell("the loop", f"{iteration.agent} has to wait: {hold.why}")
+                    self._after(0.0, lambda: self._held_back(hold))
+                    return
                 night.tell("the loop", f"attempt {iteration.attempt} by {iteration.agent}")
                 self._scribe.working(iteration.agent)
                 self.attempt = Attempt(night, self, order)
+                self.attempt.starts()
             case FinishIteration():
+                if not order.failed:
+                    night.disk.phases = None
+                    night.checks.plan_is_used_up()
                 answer = self._scribe.iteration_finished(order)
+                if self._given.has_gate:  # however long it takes
+                    answer.add_done_callback(lambda done: self._after(LOOK_S / 2, lambda: self._hears(done)))
+                    return
                 self._await_verdict(answer, 0.0)
             case ReportAttempt():
                 night.tell("the loop", f"next: {order.next}")
@@ -258,6 +304,72 @@ class LoopHands:
                 night.checks.loop_ends(order)
                 self._scribe.ending(order)
 
+    # accounts, as ``LoopAccounts``
+
+    def _asks_account(self, agent: str) -> Hold | None:
+        accounts, (force, self._force) = self._night.accounts, (self._force, Force.NOTHING)
+        at, queued_at = self._night.clock.wall(), self._queued_at
+        hold = accounts.ask(agent, self.by, at, force=force, queued_at=queued_at)
+        if hold is not None:
+            self._waits_for(agent, hold)
+            return hold
+        self._queued_at = None
+        self._holds.pop(agent, None)
+        self._waits_at.discard(agent)
+        for account in sorted(self._waits_at):
+            accounts.withdraws(account, self.by)
+        self._waits_at.clear()
+        return None
+
+    def _waits_for(self, agent: str, hold: Hold) -> None:
+        self._holds[agent] = hold
+        self._waits_at.add(agent)
+
+    def _held_back(self, hold: Hold) -> None:
+        now, for_slot = self._night.clock.wall(), hold.kind is HoldKind.SLOTS
+        self._feed(HeldBack(now, hold.until, hold.why, hold.brief, for_slot))
+
+    def look_at_accounts(self) -> None:
+        """While it rests for an account, it looks whether what holds it back has changed."""
+        now, rest = self._night.clock.wall(), self.loop.stage
+        if self.is_stuck or not isinstance(rest, Resting) or rest.reason not in FOR_ACCOUNT:
+            return
+        for agent, hold in self._holds.items():
+            if not hold.is_same(self._night.accounts.holds(agent, self.by, now)):
+                del self._holds[agent]
+                self._feed(AccountFreed(now, agent))
+                return
+
+    def _tell_accounts(self, before: Loop, event: LoopEvent, after: LoopStep) -> None:
+        match before.stage, event:
+            case Attempting(iteration=iteration), AttemptOver():
+                self._tell_end(iteration.agent, event, after)
+            case Resting(reason=reason), Skipped() if reason in FOR_ACCOUNT:
+                self._force = Force.ALL
+            case Begin(), Began(resumed=Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
+                if self._given.policy.pause_when_exhausted:
+                    self._force = Force.GUESSES
+
+    def _tell_end(self, agent: str, event: AttemptOver, after: LoopStep) -> None:
+        accounts, finding, policy = self._night.accounts, event.finding, self._given.policy
+        if finding.kind not in (FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT):
+            answered = event.worked or (finding.kind is None and not finding.asked)
+            accounts.ends(agent, self.by, answered=answered)
+            return
+        reset = finding.reset
+        until = next((each.until for each in after.orders if isinstance(each, ReportAttempt)), None)
+        guessed = reset is None or reset.until <= event.at
+        if until is None:
+            guess = event.at + policy.rate_limit_s
+            until = guess if reset is None or guessed else reset.until + policy.reset_margin_s
+        if until <= event.at:
+            accounts.ends(agent, self.by, answered=False)
+            return
+        brief = finding.kind is FailureKind.RATE_LIMIT
+        limit = QuotaLimit(until, event.at, "simulated", self.by, guessed, brief)
+        if (hold := accounts.meets(agent, self.by, limit)) is not None:
+            self._waits_for(agent, hold)
+
     def _save_checkpoint(self, order: SaveCheckpoint) -> None:
         iteration, memory = order.iteration, self.loop.memory
         self._night.disk.checkpoint = Checkpointed(
@@ -278,7 +390,7 @@ class LoopHands:
         self._save_checkpoint(SaveCheckpoint(PauseReason(kind.value), iteration, None, why))
 
     def attempt_is_over(
-        self, attempt: Attempt, finding: Classification, commits: int, *, promised: bool
+        self, attempt: Attempt, finding: Classification, commits: int, *, promised: bool, halted: str = ""
     ) -> None:
         """The agent's process has ended and its tree is gone."""
         self.attempt = None
@@ -295,13 +407,21 @@ class LoopHands:
             worked=bool(commits),
             promised=promised,
             chance=self._night.noise(),
+            notes_read=max(attempt.notes, default=0),
+            halted=halted,
         )
         self._feed(over)
+        if finding.kind is None and not finding.asked:
+            self._night.checks.notes_are_read(attempt.notes)
 
     def _read_plan(self) -> Plan | None:
         plan = self._night.list.plan(known=self._knows_list)
         self._knows_list = self._knows_list or plan is not None
-        return plan
+        return self._with_added(plan)
+
+    def _with_added(self, plan: Plan | None) -> Plan | None:
+        added = plan_tasks(self._night.disk.inbox)
+        return replace(plan or Plan(""), added=added) if added else plan
 
     # a boundary
 
@@ -319,6 +439,21 @@ class LoopHands:
         else:
             step_s = LOOK_S if waited_s or self.mail.is_away else 0.05
             self._after(step_s, lambda: self._await_verdict(answer, waited_s + step_s))
+
+    def _hears(self, answer: Future[RegentReply]) -> None:
+        if isinstance(self.loop.stage, AwaitingVerdict):
+            reply = answer.result()
+            self._feed(Judged(self._night.clock.wall(), reply.next, self._read_plan(), reply.verdict))
+
+    def _unheard(self, memory: LoopState, ledger: Ledger) -> Verdict | None:
+        """As ``LoopStore.unheard``."""
+        state = self._night.disk.gate
+        last = last_verdict(state)
+        if last is None or last.boundary_id == memory.judged or last.boundary_id in state.undone:
+            return None
+        if last.task is None or last.task.id not in ledger:
+            return None
+        return heard(replace(last, is_open=state.is_open))
 
     def _late(self, answer: Next) -> None:
         wishes: dict[Next, type[PauseAsked | StopAsked]] = {Next.STOP: StopAsked, Next.PAUSE: PauseAsked}

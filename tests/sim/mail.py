@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from ralphd.core.supervision.model import LastWord, Next, ReportedTask, RunId
+from ralphd.core.supervision.model import LastWord, ReportedTask, RunId
 from ralphd.core.supervision.reports import (
     AgentExhausted,
     AgentReturned,
@@ -86,15 +86,20 @@ class Mail(Reports):
     def _post(self) -> None:
         self._due = None
         letter = self._letters[0]
-        said = self._night.report(self._run_id, letter)
-        if said is None:  # nobody knows when somebody will hear it: ``daemon_is_back`` tells
-            self.is_away = True
+        reply = self._night.report(self._run_id, letter)
+        # Nobody knows when somebody will hear it: ``daemon_is_back`` tells; or when it is judged.
+        self.is_away = reply is None and self._night.daemon is None
+        if reply is not None:
+            self.is_answered(letter, reply)
+
+    def is_answered(self, letter: Letter, reply: RegentReply) -> None:
+        """The Regent has answered, perhaps after a verdict."""
+        if not self._letters or self._letters[0] is not letter:
             return
-        self.is_away = False
         self._letters.popleft()
         if self._letters:
             self._again(POST_S)
-        letter.answer.set_result(RegentReply(Next(said)))
+        letter.answer.set_result(reply)
 
     def _again(self, delay_s: float) -> None:
         if self._due is not None:
@@ -110,7 +115,9 @@ def in_core(kind: str, fields: dict[str, Any]) -> Report:
         case "heartbeat":
             return Heartbeat()
         case "iteration-started":
-            return IterationStarted(fields["iteration"], _task(fields), fields["agent"])
+            return IterationStarted(
+                fields["iteration"], _task(fields), fields["agent"], fields["head"], fields["branch"]
+            )
         case "attempt-finished":
             return AttemptFinished(
                 agent=fields["agent"],

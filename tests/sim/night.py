@@ -6,25 +6,23 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from ralphd.core.gate.verdict import Verdict, VerdictKind
-from ralphd.core.gate.weakened import Weakened
-from ralphd.core.supervision.door import Caller, is_permitted, requested
+from ralphd.core.gate.verdict import Result
+from ralphd.core.loop.inbox import with_note, with_task
 from ralphd.core.supervision.events import (
     Event,
-    HistoryRewritten,
     PauseRequested,
     RestartRequested,
     ResumeRequested,
     SkipWaitRequested,
     StartRequested,
     StopRequested,
-    VerdictReached,
 )
 from ralphd.core.supervision.model import SETTLED, Done, Paused, Pausing, Restart, Stopping
 from ralphd.core.supervision.requests import why_not
 from ralphd.core.time import Moment
-from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_THE_NEXT_ATTEMPT, Fault, What
-from tests.sim.stage import Died, Stage
+from tests.sim.faults import NIGHT_S, OF_PEOPLE, OF_SERVICE, OF_TESTS, OF_THE_NEXT_ATTEMPT, Fault, What
+from tests.sim.mutiny import MUTINIES
+from tests.sim.stage import Stage
 
 DAWN_S: Final = NIGHT_S
 LONGEST_MORNING_S: Final = 48 * 3600.0
@@ -44,9 +42,7 @@ _REQUESTS: Final[dict[What, Callable[[Moment], Event]]] = {
 class Night(Stage):
     """Plays a script from its beginning to its end; raises ``Broken`` as soon as a promise is."""
 
-    is_dawn = False
     _starts = 0
-    _mutinies = 0
 
     # playing
 
@@ -68,7 +64,9 @@ class Night(Stage):
         if self.clock.awake_s > DAWN_S + LONGEST_MORNING_S:
             self.checks.broken("finishes", "two days after the last fault the list is still not done")
         daemon = self.daemon
-        if daemon is None or self.loop is not None or daemon.living is not None:
+        if daemon is None or self.loop is not None or daemon.living is not None or not daemon.is_started:
+            return False
+        if self.landing.is_on and not self.landing.is_settled:
             return False
         if not self.is_work_done:
             return self.is_dawn and self.checks.nothing_more_can_be_done
@@ -79,7 +77,10 @@ class Night(Stage):
     def ask(self, what: What) -> None:
         """Somebody types a command; where nobody answers, or it does not fit, nothing comes of it."""
         daemon = self.daemon
-        if daemon is None or daemon.is_ending:
+        if daemon is None or daemon.is_ending or not daemon.is_started:
+            return
+        if what in (What.ADD_TASK, What.NOTE):
+            self._send(what)
             return
         state = daemon.supervision.state
         if what is What.START and not isinstance(state, (*SETTLED, Paused, Pausing, Stopping)):
@@ -91,12 +92,24 @@ class Night(Stage):
             daemon.handle(event)
             self.checks.answered(what)
 
+    def _send(self, what: What) -> None:
+        """Somebody adds to the work: the daemon writes the inbox, which only the built-in loop reads."""
+        if self.script.setting.command:
+            return
+        self.tell("people", what.value)
+        change, now = with_task if what is What.ADD_TASK else with_note, self.clock.wall()
+        self.disk.inbox = change(self.disk.inbox, now, f"more at {self.local(now)}")
+
     # the night
 
     def _happens(self, fault: Fault) -> None:
         what = fault.what
         if what in OF_PEOPLE:
             self.ask(what)
+        elif what is What.REVIEW_HANGS:
+            self.review_fails += fault.count or 1
+        elif self._has_tests(what):
+            self._tests(what)
         elif what in OF_SERVICE:
             self._service_fails(fault)
         elif what in OF_THE_NEXT_ATTEMPT:
@@ -107,6 +120,36 @@ class Night(Stage):
                 attempt.befall(fault)
         else:
             self._machine(fault)
+
+    def _has_tests(self, what: What) -> bool:
+        setting = self.script.setting
+        return what in OF_TESTS and (setting.gate or (setting.branches > 0 and what is not What.WEAKENS))
+
+    def _tests(self, what: What) -> None:
+        """What the next commit does, who else commits, what the next run of the tests shows."""
+        repository = self.repository if self.script.setting.gate else self.landing
+        self.tell("the night", what.value)
+        match what:
+            case What.BREAKS:
+                self.repository.next_breaks = True
+            case What.WEAKENS:
+                self.repository.next_hides = True
+            case What.LEAVES_DIRT:
+                self.repository.next_is_dirty = True
+            case What.COMMITS | What.BREAKS_TOO:
+                if self.script.setting.gate:
+                    self.somebody_commits(breaks=what is What.BREAKS_TOO)
+                else:
+                    self.landing.somebody_pushes(breaks=what is What.BREAKS_TOO)
+            case What.UNDOES:
+                if self.daemon is not None and self.daemon.is_started and not self.daemon.is_ending:
+                    self.daemon.gate.undo()
+            case What.TESTS_FLAKE:
+                repository.surprises.append(Result.RED)
+            case What.TESTS_HANG:
+                repository.surprises.append(Result.TIMED_OUT)
+            case _:
+                repository.surprises.append(Result.ENDED)
 
     def _service_fails(self, fault: Fault) -> None:
         agent = None if fault.what is What.OUTAGE else fault.agent
@@ -143,45 +186,21 @@ class Night(Stage):
                 self._daemon_dies(fault.lasts_s)
                 if loop is not None:
                     self.run_exits(loop.run)
+                if self.disk.gate.test_run is not None:
+                    self.tests_end_s = self.clock.awake_s
+                    self.repository.surprises.appendleft(Result.ENDED)
             case What.SUSPEND:
                 self.clock.sleep(fault.lasts_s)
                 self._clock_jumped()
             case What.CLOCK_BACK | What.CLOCK_AHEAD:
                 self.clock.set(fault.lasts_s if what is What.CLOCK_AHEAD else -fault.lasts_s)
                 self._clock_jumped()
-            case What.ASKS_TO_STOP | What.REWRITES | What.DESTROYS | What.WEAKENS:
-                self._mutiny(what)
+            case what if what in MUTINIES:
+                self.mutiny.happens(what)
             case What.NO_RESOURCES:
                 self._lacks_until_s = self.clock.awake_s + fault.lasts_s
             case _:
                 pass  # .ralph holds copies; and what is not there cannot be killed
-
-    def _mutiny(self, what: What) -> None:
-        """What a run does to its supervision, as the daemon meets it: at the door, and at a boundary."""
-        daemon, loop = self.daemon, self.loop
-        if daemon is None or loop is None or daemon.living != loop.run.run_id:
-            return
-        now, run_id = self.clock.wall(), loop.run.run_id
-        if what is What.ASKS_TO_STOP:
-            asked, caller = requested("POST", "/v1/ralphs/me/stop"), Caller(1, 0, run_id, "me")
-            if asked is None or is_permitted(asked, caller, ()):
-                daemon.handle(StopRequested(now, now=True))
-            return
-        self._mutinies += 1
-        boundary = f"mutiny{self._mutinies}"
-        if what is What.WEAKENS:
-            verdict = Verdict(VerdictKind.REVERTED, "fewer tests", weakened=Weakened.VANISHED,
-                boundary_id=boundary, run_id=run_id, commits=("b",), reverted=("b",), at=now)  # fmt: skip
-            daemon.handle(VerdictReached(verdict))
-        else:
-            why = "the objects are gone" if what is What.DESTROYS else ""
-            if why:
-                self.checks.person_has_to_look()
-            try:
-                daemon.handle(HistoryRewritten(now, run_id, boundary, "main", ("a",), ref="refs/a", why=why))
-            except Died:  # the next daemon finds the loss again, at another boundary
-                self.checks.call_may_come_again()
-                raise
 
     def _clock_jumped(self) -> None:
         self.checks.clock_jumped()
@@ -189,6 +208,8 @@ class Night(Stage):
             self.daemon.clock_jumped()
         if self.loop is not None:
             self.loop.clock_jumped()
+        for other in self.accounts.others:
+            other.clock_jumped()
 
     # the morning
 
@@ -198,6 +219,13 @@ class Night(Stage):
         self.is_dawn = True
         self.waiting.clear()
         self.services.heal()
+        self.review_fails = 0
+        if self.script.setting.gate:
+            self.repository.surprises.clear()
+            self.repository.next_breaks = self.repository.next_hides = self.repository.next_is_dirty = False
+            self.repository.fix()
+        if self.landing.is_on:
+            self.landing.fix()
         self._daemon_fuse.left = self._loop_fuse.left = 0
         self._see_to_it()
 

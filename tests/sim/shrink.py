@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import fields, replace
 from typing import Any
 
+from tests.sim.cores import REAL, Steps
 from tests.sim.faults import Fault, Script, Setting
-from tests.sim.story import REAL, Steps, broken, rule_of
+from tests.sim.story import broken, rule_of
 
 MOST_TRIES = 1500
 SHORTEST_S = 60.0

@@ -9,33 +9,31 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
-from ralphd.core.loop import step as loop_core
-from ralphd.core.loop.model import Loop, LoopEvent, LoopPolicy, LoopStep
-from ralphd.core.supervision import step as regent_core
-from ralphd.core.supervision.events import Event
-from ralphd.core.supervision.model import Policy, RunId, Step, Supervision
+from ralphd.core.loop.model import TaskState
+from ralphd.core.supervision.model import RunId, Starting
 from ralphd.core.time import Moment
+from ralphd.loop.report_client import RegentReply
+from tests.sim.accounts import Accounts
 from tests.sim.agents import Services
+from tests.sim.checking import Died
+from tests.sim.command_hands import CommandHands
+from tests.sim.cores import REAL, Steps
 from tests.sim.daemon_hands import DaemonHands
 from tests.sim.faults import Fault, Script
 from tests.sim.invariants import Checks
+from tests.sim.landing import LandingWorld
 from tests.sim.loop_hands import LoopHands
 from tests.sim.mail import Letter
+from tests.sim.mutiny import Mutiny
+from tests.sim.repository import GateRepository
 from tests.sim.world import Agenda, Clock, Disk, Exit, RunRecord, UserList
 
 if TYPE_CHECKING:
     from tests.sim.night import Night
 
 SEEN_S: Final = 0.02
-
-RegentStep: TypeAlias = Callable[[Supervision, Event, Policy], Step]
-LoopStepper: TypeAlias = Callable[[Loop, LoopEvent, LoopPolicy], LoopStep]
-
-
-class Died(Exception):
-    """A process was killed in the middle of what it did."""
 
 
 @dataclass(slots=True)
@@ -59,12 +57,10 @@ class Stage:
         self,
         script: Script,
         *,
-        regent_step: RegentStep = regent_core.step,
-        loop_step: LoopStepper = loop_core.step,
+        steps: Steps = REAL,
         teller: Callable[[Moment, str, str], None] | None = None,
     ) -> None:
-        self.script = script
-        self.regent_step, self.loop_step = regent_step, loop_step
+        self.script, self.steps = script, steps
         self.policy, self.loop_policy = script.setting.policy(), script.setting.loop_policy()
         self._teller = teller
         self._dice = Random(script.seed ^ 0x5EED)
@@ -77,15 +73,23 @@ class Stage:
         self.daemon: DaemonHands | None = None
         self.loop: LoopHands | None = None
         self.commits = 0
-        self._work = 0
+        self._work = self.review_fails = 0
+        self.added_done: set[str] = set()
         self._daemon_fuse, self._loop_fuse = Fuse(), Fuse()
         self._lacks_until_s = -1.0
         self._down_for_s = 0.0
         self.checks = Checks(cast("Night", self))
+        self.repository = GateRepository()
+        self.tests_end_s = self.person_committed_at = 0.0
+        self.landing = LandingWorld(cast("Night", self))
+        self.mutiny = Mutiny(cast("Night", self))
+        self.accounts = Accounts(cast("Night", self))
 
     def _do(self, act: Callable[[], None]) -> None:
         with suppress(Died):
             act()
+
+    is_dawn = False
 
     def noise(self) -> float:
         """A number from 0 to 1."""
@@ -103,14 +107,35 @@ class Stage:
     @property
     def is_work_done(self) -> bool:
         """Whether the list is done; without one, whether there was enough work."""
-        return not self.list.open if self.list.titles else self._work >= self.script.setting.work
+        is_listed = not self.list.open if self.list.titles else self._work >= self.script.setting.work
+        return is_listed and not self.added_open
+
+    @property
+    def added_open(self) -> list[str]:
+        """What people added, and no loop has noted as done."""
+        records = ((task.id, self.disk.ledger.get(task.id)) for task in self.disk.inbox.tasks)
+        return [id_ for id_, each in records if each is None or each.state is not TaskState.COMPLETE]
 
     def tick(self, task: str, agent: str) -> None:
         """An agent did a piece of work."""
         self._work += 1
         if self.list.titles:
             self.tell(agent, f"ticks {task} off")
-        self.list.tick(task)
+        if self.script.setting.gate:
+            self.repository.work(task)
+            self.list_follows_repository()
+        else:
+            self.list.tick(task)
+
+    def list_follows_repository(self) -> None:
+        """What is ticked is what the commits in effect have ticked."""
+        self.list.follow({each.ticks for each in self.repository.in_effect()})
+
+    def somebody_commits(self, *, breaks: bool) -> None:
+        """A person works in the same directory."""
+        self.commits += 1
+        self.person_committed_at = self.clock.wall()
+        self.repository.commit(by_run=False, breaks=breaks)
 
     # the processes
 
@@ -131,12 +156,15 @@ class Stage:
         self.disk.runs.append(run)
         return run
 
-    def bear(self, run: RunRecord, began_at: Moment | None) -> None:
+    def bear(self, run: RunRecord, began_at: Moment | None, starting: Starting | None) -> None:
         """The loop's process."""
         self.checks.run_begins(run)
         run.born_at = run.last_output_at = self.clock.wall()
         run.lives = True
-        self.loop = LoopHands(cast("Night", self), run, began_at)
+        if self.script.setting.command:
+            self.loop = CommandHands(cast("Night", self), run)
+        else:
+            self.loop = LoopHands(cast("Night", self), run, began_at, starting)
 
     def run_exits(self, run: RunRecord, *, code: int | None = None, signal: int | None = None) -> None:
         """The run is over, with all that it had started; with neither it is lost (S6)."""
@@ -151,6 +179,7 @@ class Stage:
         if hands.attempt is not None:
             hands.attempt.dies()
         self.loop = None
+        self.accounts.is_gone(hands.by)
         self._loop_fuse.left = 0
         how = (
             f"with {code}" if code is not None else f"by signal {signal}" if signal else "and nobody saw how"
@@ -177,8 +206,8 @@ class Stage:
             self._daemon_dies(self._down_for_s)
             raise Died
 
-    def report(self, run_id: RunId, letter: Letter) -> str | None:
-        """A report reaches the daemon, or nobody."""
+    def report(self, run_id: RunId, letter: Letter) -> RegentReply | None:
+        """A report reaches the daemon, or nobody; None also where its answer waits for a verdict."""
         if self.daemon is None:
             return None
         try:
@@ -199,6 +228,8 @@ class Stage:
         if self.daemon is None:
             return
         self._daemon_fuse.left = 0
+        if isinstance(self.disk.supervision.state, Starting):  # counted, and born later
+            self.checks.start_is_put_off()
         self.daemon.dies()
         self.daemon = None
         self.agenda.after(down_s, self._daemon_starts)

@@ -1,35 +1,22 @@
 """A night as a story that a person can read: who did what, and when by the clock on the wall."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from datetime import UTC, datetime
 
-from ralphd.core.loop import step as loop_core
-from ralphd.core.supervision import step as regent_core
 from ralphd.core.time import Moment
 from tests.core.supervision.scenes import NOW
 from tests.sim.checking import Broken
+from tests.sim.cores import REAL, Steps
 from tests.sim.faults import Script, Setting
 from tests.sim.night import Night
-from tests.sim.stage import LoopStepper, RegentStep
 
 MOST_LINES = 70
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """The cores that a night is played with: the real ones, or wrong ones, to see that it is noticed."""
-
-    regent: RegentStep = regent_core.step
-    loop: LoopStepper = loop_core.step
-
-
-REAL = Steps()
 
 
 def broken(script: Script, steps: Steps = REAL) -> str | None:
     """The rule that is broken in a night, with what was seen; None for a good night."""
     try:
-        Night(script, regent_step=steps.regent, loop_step=steps.loop).play()
+        Night(script, steps=steps).play()
     except Broken as found:
         return str(found)
     except (AssertionError, ArithmeticError, LookupError, TypeError, ValueError) as bug:  # of the core itself
@@ -50,7 +37,7 @@ def story(script: Script, steps: Steps = REAL) -> str:
         lines.append(f"  {datetime.fromtimestamp(at, UTC):%H:%M:%S}  {who + ':':<13} {what}")
 
     try:
-        Night(script, regent_step=steps.regent, loop_step=steps.loop, teller=tell).play()
+        Night(script, steps=steps, teller=tell).play()
         end = "A good night: every promise was kept."
     except Broken as found:
         end = f"BROKEN: {found}"

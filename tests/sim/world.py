@@ -8,13 +8,18 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TypeAlias
 
+from ralphd.core.gate.range import GateState
+from ralphd.core.landing.model import LandingQueue, Target
+from ralphd.core.loop.inbox import Inbox
 from ralphd.core.loop.model import Ledger, LoopState, PauseReason
+from ralphd.core.loop.phases import Phases
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Goal, RunId, Supervision
 from ralphd.core.time import Moment
 from tests.core.supervision.scenes import NOW
 
 LIST = "TASKS.md"
+EMPTY_QUEUE = LandingQueue("/r/.git", "/r", Target("main"))
 
 
 class Clock:
@@ -150,6 +155,10 @@ class Disk:
     memory: LoopState = field(default_factory=LoopState)
     ledger: Ledger = field(default_factory=dict)
     checkpoint: Checkpointed | None = None
+    phases: Phases | None = None
+    inbox: Inbox = field(default_factory=Inbox)
+    gate: GateState = field(default_factory=GateState)
+    landing: LandingQueue = EMPTY_QUEUE
     began_at_of_runs: dict[RunId, Moment | None] = field(default_factory=dict)
 
 
@@ -171,6 +180,11 @@ class UserList:
         """A task is done."""
         if task in self.titles:
             self.done.add(task)
+        self._plan = None
+
+    def follow(self, done: set[str]) -> None:
+        """It is a file of the repository, which has been changed."""
+        self.done = done & self.titles.keys()
         self._plan = None
 
     def add(self) -> str:

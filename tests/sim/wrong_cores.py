@@ -1,6 +1,6 @@
 """Cores that are wrong on purpose, one mistake each: a night has to notice every one of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -19,26 +19,35 @@ from ralphd.core.loop.model import (
     Resting,
     SaveCheckpoint,
     StartAttempt,
+    TaskRecord,
     TaskState,
 )
 from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.supervision import door
 from ralphd.core.supervision import step as regent_core
-from ralphd.core.supervision.events import DaemonStarted, Event, RunEnded
+from ralphd.core.supervision.door import Caller, RequestedAction
+from ralphd.core.supervision.events import DaemonStarted, Event, RunEnded, StopRequested
 from ralphd.core.supervision.model import (
     Escalate,
     Failed,
     Goal,
+    KillAfter,
     KillTree,
     Policy,
     Running,
     Spawn,
     Step,
+    Stopping,
     Supervision,
     Waiting,
 )
 from ralphd.core.supervision.reports import IterationStarted, Reported
+from tests.sim.cores import Steps
 from tests.sim.faults import Script, What, script_of
-from tests.sim.story import Steps
+from tests.sim.wrong_gate import GATE
+from tests.sim.wrong_landing import LANDING
+from tests.sim.wrong_phases import PHASES
+from tests.sim.wrong_shared import SHARED
 
 # the Regent's
 
@@ -106,7 +115,60 @@ def _does_not_go_on(now: Supervision, event: Event, policy: Policy) -> Step:
     )
 
 
+def _starts_what_was_stopped(now: Supervision, event: Event, policy: Policy) -> Step:
+    """A stop is a restart for it."""
+    answer = regent_core.step(now, event, policy)
+    if isinstance(event, StopRequested) and isinstance(state := answer.supervision.state, Stopping):
+        return replace(answer, supervision=replace(answer.supervision, state=replace(state, again=True)))
+    return answer
+
+
+def _signals_any_command(now: Supervision, event: Event, policy: Policy) -> Step:
+    """It sends signals that the command has not announced."""
+    return regent_core.step(replace(now, said=replace(now.said, signals=True)), event, policy)
+
+
+def _waits_for_the_stubborn(now: Supervision, event: Event, policy: Policy) -> Step:
+    """It never kills what does not end when it is asked to."""
+    answer = regent_core.step(now, event, policy)
+    return replace(answer, actions=tuple(each for each in answer.actions if not isinstance(each, KillAfter)))
+
+
+def _is_done_after_one(now: Supervision, event: Event, policy: Policy) -> Step:
+    """In iteration mode, it takes the first end for the last one."""
+    if isinstance(event, RunEnded):
+        event = RunEnded(replace(event.ending, complete=True))
+    return regent_core.step(now, event, policy)
+
+
+def _believes_last_words(now: Supervision, event: Event, policy: Policy) -> Step:
+    """What a run announced of its end outweighs how it ended."""
+    word = now.said.last_word
+    if isinstance(event, RunEnded) and word is not None and word.code == 0:
+        event = RunEnded(replace(event.ending, code=0, signal=None))
+    return regent_core.step(now, event, policy)
+
+
+def _obeys_a_run(asked: RequestedAction, caller: Caller, runs_may: Collection[str]) -> bool:
+    return asked.action in ("stop", "pause") or door.is_permitted(asked, caller, runs_may)
+
+
 # the loop's
+
+
+def _forgets_notes(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
+    """It does not note what an agent has read."""
+    return loop_core.step(
+        loop, replace(event, notes_read=0) if isinstance(event, AttemptOver) else event, policy
+    )
+
+
+def _skips_what_is_added(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
+    """It takes what a person added for done, when it ends."""
+    after = loop_core.step(loop, event, policy)
+    added = () if after.loop.plan is None else after.loop.plan.added
+    done = {each.id: TaskRecord(each.id, each.title, TaskState.COMPLETE) for each in added}
+    return replace(after, loop=replace(after.loop, ledger={**after.loop.ledger, **done}))
 
 
 def _begins_twice(loop: Loop, event: LoopEvent, policy: LoopPolicy) -> LoopStep:
@@ -239,6 +301,28 @@ WRONG: Final[Mapping[str, Wrong]] = {
             "continues",
         ),
     ),
+    "the Regent starts what was stopped": Wrong(
+        Steps(_starts_what_was_stopped), ("the goal is kept",), What.STOP
+    ),
+    "the Regent signals any command": Wrong(
+        Steps(_signals_any_command), ("no working agent is killed",), What.PAUSE
+    ),
+    "the Regent waits for a stubborn command": Wrong(
+        Steps(_waits_for_the_stubborn), ("a stop is carried out",), What.STOP
+    ),
+    "the Regent is done after one iteration": Wrong(Steps(_is_done_after_one), ("no outcome is invented",)),
+    "the Regent believes last words": Wrong(
+        Steps(_believes_last_words), ("no outcome is invented",), What.FORGES
+    ),
+    "the door lets a run stop itself": Wrong(
+        Steps(door=_obeys_a_run), ("a run commands nothing",), What.MEDDLES
+    ),
+    "the loop forgets which notes were read": Wrong(
+        Steps(loop=_forgets_notes), ("nothing is done twice",), What.NOTE
+    ),
+    "the loop takes an added task for done": Wrong(
+        Steps(loop=_skips_what_is_added), ("no outcome is invented",), What.ADD_TASK
+    ),
     "the loop begins two attempts": Wrong(Steps(loop=_begins_twice), ("one agent",)),
     "the loop waits twice as long as a limit says": Wrong(Steps(loop=_rests_twice), ("no wait is too long",)),
     "the loop loses a task": Wrong(Steps(loop=_loses_a_task), ("no outcome is invented",)),
@@ -265,4 +349,5 @@ WRONG: Final[Mapping[str, Wrong]] = {
         Steps(loop=_drops_the_list), ("no outcome is invented",), What.EMPTIES_LIST
     ),
     "the loop never tries a task again": Wrong(Steps(loop=_never_tries_again), ("no task is lost",)),
+    **{name: Wrong(steps, rules) for name, (steps, rules) in {**SHARED, **GATE, **LANDING, **PHASES}.items()},
 }

@@ -179,15 +179,16 @@ def _tested(
 ) -> LandingQueue:
     """Red counts if every run is red (R3); blame needs a green base (R4).
 
-    What was ended from outside proves nothing.
+    What was ended from outside proves nothing, and is repeated once.
     """
     is_green, runs = fact.result is Result.GREEN, (*batch.runs, fact.result)
     batch = replace(batch, runs=runs, setup_run=None, test_run=None)
     if not is_green:
-        unanswered = any(each in (Result.ENDED, Result.TIMED_OUT) for each in runs)
-        if len(runs) <= max(policy.test_retries, unanswered):
+        ended, is_ended = runs.count(Result.ENDED), fact.result is Result.ENDED
+        answers = max(policy.test_retries, Result.TIMED_OUT in runs)
+        if ended < 2 and (is_ended or len(runs) - ended <= answers):
             return replace(queue, batch=replace(batch, tail=batch.tail or fact.tail))
-        if fact.result is Result.ENDED:
+        if is_ended:
             return _blocked(queue, batch, UNANSWERED)
     how = "do not end in time" if fact.result is Result.TIMED_OUT else "fail"
     batch, fault = replace(batch, runs=()), fact.fault or f"the tests {how}"

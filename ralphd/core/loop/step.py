@@ -105,9 +105,8 @@ def _wait_left(resumed: Checkpoint, agent: str, at: Moment, policy: LoopPolicy) 
 
 
 def _rested(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
-    agent: str | None = was.iteration.agent
-    if was.for_an_agent:
-        agent = transitions.pool_after(loop, policy, loop.memory.last_agent).first(at)
+    pool = transitions.pool_after(loop, policy, loop.memory.last_agent)
+    agent = pool.first(at) if was.for_an_agent else was.iteration.agent
     if (over := transitions.end_now(loop, was.iteration, at, policy)) is not None:
         after = over
     elif agent is None:
@@ -119,9 +118,11 @@ def _rested(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> L
 
 def _wait_restarted(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     """Wait the same length from now on; but an agent returns at the moment that its service named (H5)."""
+    pool = transitions.pool_of(loop, policy)
+    if was.reason is PauseReason.RESOURCES:  # a slot has no known end: ask for it again
+        return _rested(transitions.with_pool(loop, pool.without_slots()), was, at, policy)
     until = was.until if was.for_an_agent else at + was.lasts_s
-    why = was.why if was.why.endswith(_SET_BACK) else f"{was.why}{_SET_BACK}"
-    wait = model.Rest(until, was.reason, why)
+    wait = model.Rest(until, was.reason, f"{was.why.removesuffix(_SET_BACK)}{_SET_BACK}")
     return transitions.rest(loop, was.iteration, at, wait, policy, for_an_agent=was.for_an_agent)
 
 
@@ -225,9 +226,7 @@ def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
 
 def _start(loop: Loop, task: Task, at: Moment, policy: LoopPolicy, resumed: Checkpoint | None) -> LoopStep:
     pool = transitions.pool_after(loop, policy, loop.memory.last_agent)
-    agent = pool.first(at)
-    if resumed is not None and resumed.agent in pool.present(at):
-        agent = resumed.agent
+    agent = resumed.agent if resumed and resumed.agent in pool.present(at) else pool.first(at)
     iteration = _iteration(loop, task, agent or pool.agents[0])
     loop = replace(loop, ledger=tasks.began(loop.ledger, task, reviewed=policy.reviews), shaky=())
     if resumed is not None and resumed.task is not None:

@@ -251,10 +251,13 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
 
 
 def put_back(ledger: Ledger, undone: Iterable[str]) -> Ledger:
-    """Forget the reverts at these boundaries: a person restored the commits, and no new ones are needed."""
+    """Forget the reverts at these boundaries: a person restored the commits, and no new ones are needed.
+
+    The commits stay, so the failures before them count no longer.
+    """
     boundaries = set(undone)
     tasks = (each for each in ledger.values() if each.reverted and each.reverted.boundary in boundaries)
-    return {**ledger, **{each.id: replace(each, reverted=None) for each in tasks}}
+    return {**ledger, **{each.id: replace(_clean(each), reopened=each.reopened) for each in tasks}}
 
 
 def _clean(record: TaskRecord) -> TaskRecord:

@@ -157,6 +157,22 @@ def test_tests_that_were_ended_from_outside_prove_nothing() -> None:
     assert "ended from outside" in queue.blocked
 
 
+@pytest.mark.parametrize("first", [Result.ENDED, Result.RED])
+def test_one_end_from_outside_is_no_red_run_and_blocks_nothing(first: Result) -> None:
+    """A red run and an ended one blocked the queue; an ended one and a red one refused the branch."""
+    policy = replace(POLICY, test_retries=1)
+    queue = step(begin(of("a")), World().result(begin(of("a"))), policy, 2.0)
+    second = Result.RED if first is Result.ENDED else Result.ENDED
+
+    for result in (first, second):
+        queue = step(queue, BatchTested(result), policy, 2.0)
+
+    assert queue.batch is not None and queue.batch.doing is Doing.TESTING
+    assert (queue.blocked, states(queue)) == ("", {"a": "queued"})
+    queue = step(queue, BatchTested(Result.GREEN), policy, 2.0)
+    assert queue.batch is not None and queue.batch.doing is Doing.MOVING
+
+
 def test_a_setup_that_fails_is_what_is_blamed() -> None:
     queue = step(begin(of("a")), World().result(begin(of("a"))), POLICY, 2.0)
     queue = step(queue, BatchTested(Result.RED, "log", "the setup commands fail (exit 3)"), POLICY, 2.0)

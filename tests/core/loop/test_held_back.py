@@ -10,6 +10,7 @@ from ralphd.core.loop.model import (
     Loop,
     LoopPolicy,
     LoopState,
+    LoopWoke,
     PauseAsked,
     PauseReason,
     ReportAgentOut,
@@ -115,6 +116,20 @@ def test_a_loop_that_begins_again_asks_for_its_slot_at_once() -> None:
     play.loop = Loop(memory=play.loop.memory)
     play.feed(Began(play.now + 1.0, play.plan))
     assert isinstance(play.loop.stage, Attempting)
+
+
+def test_a_slot_is_asked_for_at_once_when_the_clock_is_set_back() -> None:
+    """The wait for a slot has no known end, and was as much longer as the clock was set back."""
+    play = Play("A")
+    held_for_a_slot(play)
+    play.now -= 7200.0
+
+    play.feed(LoopWoke(play.now))
+
+    assert isinstance(play.loop.stage, Attempting)
+    held_for_a_slot(play)
+    assert isinstance(play.loop.stage, Resting)
+    assert play.loop.stage.until == play.now + 600.0
 
 
 def test_a_request_made_meanwhile_ends_the_loop() -> None:
