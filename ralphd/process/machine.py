@@ -75,15 +75,6 @@ def return_freed_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def as_at_start(pid: int) -> None:
-    """Give a new child, and what it starts, the limit of descriptors that we were started with."""
-    # From outside by prlimit: one system call here, the import of a module there. The child cannot overtake
-    # it, since an interpreter takes a hundred times as long to start.
-    with suppress(OSError):
-        hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)[1]
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit_at_start(), hard))
-
-
 def local_zone() -> tzinfo:
     """Return the zone of ``$TZ``, else of ``/etc/localtime``, with all its changes; else today's offset.
 

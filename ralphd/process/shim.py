@@ -38,6 +38,7 @@ import ctypes
 import errno
 import fcntl
 import os
+import resource  # os.wait4 would import it when the command ends
 import select
 import sys
 import time
@@ -753,6 +754,9 @@ class Shim:
             os.dup2(err, 2)
             _set_signals(WRAPPED_IGNORE if self._wrapper else ())  # process/sandbox/box.py says why
             os.umask(self._intent["umask"])
+            if (most := self._intent.get("descriptors")) is not None:  # an earlier daemon's intent has none
+                hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             _die_with(shim_pid)
             # Without memory the kernel ends runs first: the daemon and we keep our own value (A11).
             _quietly(_write, "/proc/self/oom_score_adj", OOM_SCORE_ADJ)

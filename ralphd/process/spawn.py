@@ -37,7 +37,7 @@ from ralphd.dataclass import dataclass
 from ralphd.errors import CommandNotStartable
 from ralphd.process import rundir, shim, tree
 from ralphd.process.lock import DirectoryLock, holders
-from ralphd.process.machine import as_at_start, has_spare_descriptors
+from ralphd.process.machine import has_spare_descriptors, limit_at_start
 from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord, StartFault, SweptProcess
 from ralphd.process.shim import COOKIE, FORMAT_VERSION, TIED
 from ralphd.process.start_errors import LACKING, environment_of, not_startable, read_report
@@ -279,6 +279,7 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
             "environment_file": None if spec.environment_file is None else str(spec.environment_file),
             "environment": {**spec.environment, "RALPH_NAME": spec.ralph, COOKIE: spec.run_id},
             "umask": spec.umask,
+            "descriptors": limit_at_start(),
             "run_bytes": spec.run_bytes,
             "cgroup": None if group is None else str(group / f"ralphd-{spec.run_id}"),
             "limits": dict(spec.limits.files()),
@@ -318,7 +319,6 @@ def _start_shim(directory: RunDirectory, lock: DirectoryLock | None, tied: int |
             start_new_session=True,
             pass_fds=handed if tied is None else [*handed, tied],
         )
-        as_at_start(process.pid)
         try:
             run = Run(directory, process.pid, os.pidfd_open(process.pid))
         except OSError:  # no descriptor left: what cannot be watched must not live
