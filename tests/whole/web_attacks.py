@@ -486,7 +486,7 @@ def pairing_from_within_a_run(by: Attackers) -> Iterator[int]:
     control, record = by.stage.daemon.state / "web" / "control.sock", run.record / "seen"
     words = [sys.executable, str(run.directory / "pairs.py"), str(control), str(record)]
     by.stage.daemon.ask("POST", "/v1/ralphs", run.registration() | {"command": words})
-    wait_for(record.exists, timeout_s=20, what=f"the attempt of a run: {by.stage.daemon.words()}")
+    wait_for(record.exists, timeout_s=60, what=f"the attempt of a run: {by.stage.daemon.words()}")
     seen = json.loads(record.read_text())
     assert seen["pair"] == seen["revoke"] == 77, seen
     assert seen["socket"]["type"] == "urn:ralphd:problem:from-within-a-run", seen
