@@ -143,13 +143,8 @@ def _last_known(
 
 
 def _request(query: StatusQuery, target: str, directory: str) -> bytes:
-    # http.client is half of the start-up time, and --help needs none. It imports ssl for HTTPS, and does
-    # without where it is missing: for a process that only prints a status, over a Unix socket, it is.
-    is_loaded = sys.modules.setdefault("ssl", None) is not None  # type: ignore[arg-type]  # None: no import
-    from ralphctl.client import transport
+    from ralphctl.client import transport  # not for --help
 
-    if not is_loaded:
-        del sys.modules["ssl"]
     sockets = discovery.candidates(query.socket, os.environ, directory)
     on_slow = None if query.short else slow_notice("ralphd to answer", transport.ANSWER_LIMIT_S)
     return transport.get(sockets, target + ("?resources=1" if query.resources else ""), on_slow=on_slow)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from ralphd import errors, wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, InternalError, RalphdError
-from ralphd.unix_http import BadReply, CutOff, Reply, UnixConnection
+from ralphd.unix_http import BadReply, CutOff, HttpReply, UnixConnection
 
 ANSWER_LIMIT_S = 10.0
 _QUIET_S = 1.0
@@ -36,7 +36,7 @@ def exchange(
     *,
     headers: Mapping[str, str] = MappingProxyType({}),
     on_slow: OnSlow = None,
-) -> Iterator[Reply]:
+) -> Iterator[HttpReply]:
     """Yield the response to one request; the connection ends with the block.
 
     ``on_slow`` is called once if the reply takes longer than a second. Raise DaemonNotRunning if the daemon
@@ -46,7 +46,7 @@ def exchange(
     if body is not None:
         sent["Content-Type"] = "application/json"
     try:
-        connection.request(method, wire.API + target, body, sent)
+        connection.request(method, wire.API + target, None if body is None else body.encode(), sent)
         if on_slow is not None and not connection.replies_within(_QUIET_S):
             on_slow()
         with connection.getresponse() as response:

@@ -4,7 +4,6 @@ A thread sends one report after the other, each every second until it is answere
 once, by its id. The loop waits for a reply only where it needs one.
 """
 
-import http.client
 import json
 import logging
 import queue
@@ -20,7 +19,7 @@ from ralphd.core.gate.verdict import Verdict
 from ralphd.core.gate.verdict_views import heard_in
 from ralphd.core.supervision.model import Next
 from ralphd.dataclass import dataclass
-from ralphd.unix_http import UnixConnection
+from ralphd.unix_http import BadReply, UnixConnection
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +112,7 @@ class ReportClient(Reports):
                 status, content = self._post(queued)
             except _NoAnswerYet:
                 continue
-            except (OSError, http.client.HTTPException) as fault:
+            except (OSError, BadReply) as fault:
                 self._note_away(str(fault) or type(fault).__name__)
             else:
                 if status < 500 and status not in (408, 429):
@@ -144,7 +143,7 @@ class ReportClient(Reports):
             self._log(f"the daemon does not answer ({why}): reports are kept and sent again")
 
     def _post(self, queued: _QueuedReport) -> tuple[int, Mapping[str, Any]]:
-        """Send a report and wait for the reply. Raise OSError, HTTPException, _NoAnswerYet."""
+        """Send a report and wait for the reply. Raise OSError, BadReply, _NoAnswerYet."""
         connection = UnixConnection(self._socket, SLOW_LIMIT_S if queued.slowly else ANSWER_LIMIT_S)
         try:
             connection.request("POST", self._target, queued.body, {"Content-Type": "application/json"})
@@ -154,7 +153,8 @@ class ReportClient(Reports):
                 if not queued.slowly:
                     raise
                 raise _NoAnswerYet from None
-            content = json.loads(reply.read(1 << 20) or b"{}")
+            with reply:
+                content = json.loads(reply.read(1 << 20) or b"{}")
         except ValueError as fault:
             raise OSError("what answers does not speak JSON") from fault
         finally:
