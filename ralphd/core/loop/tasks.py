@@ -197,7 +197,13 @@ def attempted(ledger: Ledger, task: Task, more: int) -> Ledger:
 
 
 def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:
-    """Record the end of an iteration. Earlier failures are forgotten only after the verdict."""
+    """Record the end of an iteration. Earlier failures are forgotten only after the verdict.
+
+    The prompt alone is never done, so what was put back behind it has its turn after each of its iterations.
+    """
+    if task.id == PROMPT_ALONE.id:
+        put_back = (each for each in ledger.values() if each.state is TaskState.FAILED)
+        ledger = {**ledger, **{each.id: replace(each, state=TaskState.PENDING) for each in put_back}}
     record = replace(record_of(task, ledger), state=state)
     if state is TaskState.COMPLETE:  # its review included
         record = replace(record, reopened=False, unreviewed=False, unjudged=True)

@@ -56,6 +56,20 @@ def test_l1_an_interrupted_task_is_pending_again() -> None:
     assert tasks.choose(plan_of("A", "B"), ledger, max_task_failures=1).task == A
 
 
+def test_what_was_put_back_takes_turns_with_a_prompt_that_is_never_done() -> None:
+    added = Task("+1", "more", TaskStatus.PENDING, added=True)
+    plan = replace(plan_of(), added=(added,))
+    ledger, chosen = ledger_of(TaskRecord("+1", "more", TaskState.FAILED, 2)), []
+    for _ in range(4):
+        task = tasks.choose(plan, ledger, max_task_failures=0).task
+        assert task is not None
+        chosen.append(task.id)
+        end = TaskState.FAILED if task == added else TaskState.COMPLETE
+        ledger = tasks.sync_with_plan(tasks.ended(ledger, task, end), plan)
+
+    assert chosen == ["prompt", "+1", "prompt", "+1"]
+
+
 def test_ticked_is_complete_and_unticked_is_open() -> None:
     ledger = tasks.sync_with_plan({}, plan_of("A", "B", done=["A"]))
     assert (ledger["A"].state, ledger["B"].state) == (TaskState.COMPLETE, TaskState.PENDING)
