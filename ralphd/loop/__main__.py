@@ -15,6 +15,7 @@ from ralphd.loop.runner import LoopRunner
 from ralphd.loop.settings import LoopSettings, by_hand, supervised
 from ralphd.loop.store import LoopStore
 from ralphd.process.lock import DirectoryLock
+from ralphd.process.machine import share_freed_memory
 
 CONFIGURATION = 78
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -30,6 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     switch("--no-resume", help="set the checkpoint aside and start from the beginning")
     words = parser.parse_args(arguments)
     directory = Path(words.directory).resolve()
+    share_freed_memory()
     try:
         if words.home is None:
             settings = by_hand(directory, os.environ)

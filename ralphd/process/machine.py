@@ -63,7 +63,7 @@ def raise_own_limit() -> None:
 def share_freed_memory() -> None:
     """Have all threads allocate from one arena; with one each, what a thread has freed is only its own.
 
-    A daemon with twenty busy ralphs has twenty threads, and would grow by 1 MB with each (``make soak``).
+    A daemon with twenty busy ralphs has twenty threads, and a loop six: each would keep 1 MB (``make soak``).
     """
     with suppress(AttributeError):  # only glibc has it
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 1)
