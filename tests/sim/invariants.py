@@ -199,12 +199,12 @@ class Checks(LoopChecks):
         if meant == "done" and truth != (0, None):
             self.broken("no outcome is invented", f"{run.run_id} ended with {truth}, and is called done")
         self._has_failed = meant in FAILURES
+        lived_s = (run.last_output_at or 0.0) - (run.born_at or 0.0)
+        is_healthy = self._night.script.setting.command and lived_s > self._night.policy.healthy_after_s
         if self._has_failed:
-            lived_s = (run.last_output_at or 0.0) - (run.born_at or 0.0)
-            is_healthy = self._night.script.setting.command and lived_s > self._night.policy.healthy_after_s
             committed = (self._night.commits > run.commits_before or is_healthy) and meant != "stalled"
             self._failures = 1 if committed else self._failures + 1
-        elif meant not in ("asked",):
+        elif meant not in ("asked",) or is_healthy:
             self._failures = 0
 
     def told(self, kind: str, text: str | None) -> None:
