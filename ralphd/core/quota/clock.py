@@ -64,9 +64,14 @@ def ask(
 
 
 def forced(clock: QuotaClock, at: Moment, force: Force) -> QuotaClock:
-    """End the limit now, if a person overrides it; the next attempt is its probe."""
+    """End the limit now, if a person overrides it; the next attempt is its probe.
+
+    After its end there may be a probe already, which only all force overrides.
+    """
     limit = clock.limit
-    if limit is None or force is Force.NOTHING or (force is Force.GUESSES and not limit.guessed):
+    if limit is None or force is Force.NOTHING:
+        return clock
+    if force is Force.GUESSES and (not limit.guessed or limit.until <= at):
         return clock
     return replace(clock, limit=replace(limit, until=min(limit.until, at)), probe=None, fleet_turn=None)
 

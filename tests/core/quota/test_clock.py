@@ -161,6 +161,12 @@ def test_a_person_overrides_a_guess_or_everything() -> None:
     assert quota.answered(asked.clock, "b.1", 201.0).limit is None
 
 
+def test_a_guess_that_is_over_is_not_overridden_and_its_probe_is_awaited() -> None:
+    probing = quota.ask(limited(guessed=True), "b.1", 1000.0, NO_RULES).clock
+    hold = quota.ask(probing, "c.1", 1001.0, NO_RULES, force=Force.GUESSES).hold
+    assert hold is not None and hold.kind is HoldKind.PROBE
+
+
 def test_slots_go_to_the_largest_priority_then_to_the_longest_wait() -> None:
     rules = AccountRules(slots=1)
     clock = quota.ask(OPEN, "a.1", 1.0, rules).clock
