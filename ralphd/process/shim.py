@@ -754,9 +754,7 @@ class Shim:
             os.dup2(err, 2)
             _set_signals(WRAPPED_IGNORE if self._wrapper else ())  # process/sandbox/box.py says why
             os.umask(self._intent["umask"])
-            if (most := self._intent.get("descriptors")) is not None:  # an earlier daemon's intent has none
-                hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-                resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            self._limit_descriptors()
             _die_with(shim_pid)
             # Without memory the kernel ends runs first: the daemon and we keep our own value (A11).
             _quietly(_write, "/proc/self/oom_score_adj", OOM_SCORE_ADJ)
@@ -778,6 +776,14 @@ class Shim:
         except BaseException:  # nothing may escape: this is a second copy of the shim
             os.write(report, f"{stage} {errno.EINVAL}\n".encode())
         os._exit(127)
+
+    def _limit_descriptors(self) -> None:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = self._intent.get("descriptors", soft)  # an earlier daemon's intent has none
+        try:  # noqa: SIM105 - contextlib is not loaded here
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        except (OSError, ValueError):  # the hard limit was lowered since the daemon began; the run starts
+            pass
 
     def _enter_cgroup(self) -> bool:
         # The command enters by itself, before it executes: whatever it starts is inside. The shim stays out,

@@ -288,6 +288,18 @@ async def test_a_start_with_no_descriptor_left_starts_nothing(stage: Stage, spar
     assert read_ended(directory).code is None
 
 
+@pytest.mark.parametrize(("asked", "gets_it"), [(321, True), (1 << 50, False)])
+async def test_a_limit_of_descriptors_that_cannot_be_set_refuses_no_run(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, asked: int, gets_it: bool
+) -> None:
+    monkeypatch.setattr("ralphd.process.spawn.limit_at_start", lambda: asked)
+
+    run = await stage.spawn(("sh", "-c", "ulimit -Sn"))
+
+    assert (await run.ended()).code == 0
+    assert (output(run.directory).strip() == b"321") == gets_it
+
+
 async def test_ten_runs_at_once_have_their_own_records(stage: Stage) -> None:
     runs = await asyncio.gather(*(stage.spawn(player("exits", code)) for code in range(10)))
 
