@@ -88,7 +88,7 @@ class HttpReply:
         return part
 
     def read(self, most: int = 1 << 62) -> bytes:
-        """Return the rest of the body, of a longer one the first bytes, some more than ``most``."""
+        """Return the rest of the body; of more than ``most`` bytes only a beginning, at least as long."""
         parts = list[bytes]()
         while most > 0 and (part := self.read1(_LINE_BYTES)):
             parts.append(part)

@@ -66,7 +66,7 @@ def ask(
 def forced(clock: QuotaClock, at: Moment, force: Force) -> QuotaClock:
     """End the limit now, if a person overrides it; the next attempt is its probe.
 
-    After its end there may be a probe already, which only all force overrides.
+    Once it has ended, another ralph may be its probe: only ``Force.ALL`` pushes that one aside.
     """
     limit = clock.limit
     if limit is None or force is Force.NOTHING:
