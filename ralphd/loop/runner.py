@@ -214,9 +214,10 @@ class LoopRunner:
         if resumed is not None:
             task = f", task {resumed.task.title or resumed.task.id}" if resumed.task else ""
             self._console.say(f"resuming from the checkpoint: iteration {memory.iteration + 1}{task}")
-        if (verdict := await asyncio.to_thread(self._store.unheard, memory, ledger)) is not None:
-            self._console.say(f"{verdict_line(verdict)} (from the previous run)")
-        return model.Began(time.time(), plan, resumed, verdict, await asyncio.to_thread(self._store.undone))
+        news = await asyncio.to_thread(self._store.gate_news, memory, ledger)
+        if news.verdict is not None:
+            self._console.say(f"{verdict_line(news.verdict)} (from the previous run)")
+        return model.Began(time.time(), plan, resumed, news)
 
     async def _tell_accounts(self, event: model.LoopEvent, after: model.LoopStep) -> None:
         """Share what the event means for the accounts, before anything else is done (Q2)."""

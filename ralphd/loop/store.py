@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ralphd.core.gate.range import last_verdict
-from ralphd.core.gate.verdict import Verdict, VerdictKind
-from ralphd.core.gate.verdict_views import heard, one_line
+from ralphd.core.gate.range import news_for
+from ralphd.core.gate.verdict import VerdictKind
+from ralphd.core.gate.verdict_views import GateNews, one_line
 from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
 from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, TaskState
@@ -84,17 +84,13 @@ class LoopStore:
         self.remember(Loop(memory, ledger), Loop(*start))
         return *start, checkpoint
 
-    def unheard(self, memory: LoopState, ledger: Ledger) -> "Verdict | None":
-        """Return the last verdict on one of our tasks, if an earlier loop died before it was received."""
+    def gate_news(self, memory: LoopState, ledger: Ledger) -> GateNews:
+        """Return what the gate decided that no loop has heard, because an earlier one died before."""
         state = look_into(self._settings.home / GATE_FILE)
-        if state is None or (last := last_verdict(state)) is None or last.boundary_id == memory.judged:
-            return None
-        if last.task is None or last.task.id not in ledger or last.boundary_id in state.undone:
-            return None
         try:
-            return heard(replace(last, is_open=state.is_open))
+            return GateNews() if state is None else news_for(state, memory.judged, ledger)
         except ValueError:
-            return None
+            return GateNews()
 
     def weakened_tests(self) -> tuple[str, ...]:
         """Return a line for the prompt where tests vanished in the last judged iteration (A9)."""
@@ -105,11 +101,6 @@ class LoopStore:
             return ()
         what = f"The last commits removed or disabled tests ({one_line(last.why)})."
         return (f"{what} Restore them, and fix the code instead.",)
-
-    def undone(self) -> tuple[str, ...]:
-        """Return the boundaries whose commits a person has restored."""
-        state = look_into(self._settings.home / GATE_FILE)
-        return () if state is None else state.undone
 
     def save_phases(self, phases: "Phases") -> None:
         """Save the position of the attempt."""

@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.range import GateState, news_for
+from ralphd.core.gate.verdict import Verdict, VerdictKind
+from ralphd.core.gate.verdict_views import GateNews
 from ralphd.core.loop import tasks
 from ralphd.core.loop.model import (
     Began,
@@ -19,6 +22,7 @@ from ralphd.core.loop.model import (
     Resting,
     SaveCheckpoint,
     Skipped,
+    TaskState,
 )
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.events import (
@@ -29,7 +33,7 @@ from ralphd.core.supervision.events import (
     RestartRequested,
     StopRequested,
 )
-from ralphd.core.supervision.model import ControlSignal, Escalate, PassOn, RunReports, Stopping
+from ralphd.core.supervision.model import ControlSignal, Escalate, PassOn, ReportedTask, RunReports, Stopping
 from ralphd.core.supervision.step import step
 from tests.core.loop.scenes import START, Play, reset_in, resumed_at
 from tests.core.supervision.scenes import NOW, POLICY, RUN, RUNNING, orders, ralph, told
@@ -192,7 +196,49 @@ def test_night_377_a_revert_that_a_person_undid_is_no_failure_of_its_task() -> N
     assert note is not None
 
     play.loop = Loop(play.loop.memory, play.loop.ledger)
-    play.feed(Began(play.now, play.plan, undone=(note.boundary,)))
+    play.feed(Began(play.now, play.plan, gate=GateNews(undone=(note.boundary,))))
 
     assert play.task == "A"
     assert (play.failures("A"), play.attempt.iteration.previous) == (0, None)
+
+
+def test_night_25816_commits_that_no_verdict_will_cover_are_not_reopened_by_the_next_one() -> None:
+    """The loop was killed before the boundary, somebody committed, and the range began after both."""
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+    assert play.loop.ledger["A"].unjudged
+
+    play.loop = Loop(play.loop.memory, play.loop.ledger)
+    play.feed(Began(play.now, play.plan, gate=GateNews(settled=True)))
+    play.succeeds(judged=False)
+    play.judged(reopened=("B",))
+
+    assert play.task == "B"
+    assert play.loop.ledger["A"].state is TaskState.COMPLETE
+
+
+def test_night_25816_commits_of_a_killed_loop_whose_range_is_open_wait_for_the_next_verdict() -> None:
+    play = Play("A", "B")
+    play.succeeds(judged=False)
+
+    play.loop = Loop(play.loop.memory, play.loop.ledger)
+    play.feed(Began(play.now, play.plan))
+    play.succeeds(judged=False)
+    play.judged(reopened=("B",))
+
+    assert play.task == "A"
+
+
+def test_night_54991_a_verdict_heard_late_is_as_final_as_it_was() -> None:
+    """Somebody had committed since, which opens the range that comes after it."""
+    kept = Verdict(VerdictKind.KEPT, "green", boundary_id="r1/7", task=ReportedTask("A"))
+    state = GateState(last=kept, is_open=True)
+
+    assert news_for(state, None, {"A"}).verdict == kept
+    still_open = replace(kept, is_open=True)
+    assert news_for(replace(state, last=still_open), None, {"A"}).verdict == still_open
+    assert news_for(replace(state, last=still_open, is_open=False), None, {"A"}) == GateNews(
+        kept, settled=True
+    )
+    judging = replace(state, is_open=False, judging=object())
+    assert not news_for(judging, "r1/7", {"A"}).settled

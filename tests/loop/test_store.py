@@ -220,19 +220,19 @@ def test_r9_the_last_verdict_is_read_as_it_is_and_only_where_it_is_news_about_a_
         tail="1 failed\n", at=NOW,
     )  # fmt: skip
 
-    assert store.unheard(LoopState(), ledger) is None
+    assert store.gate_news(LoopState(), ledger).verdict is None
     conflict = replace(last, boundary_id="r1/8", at=NOW + 1)
     save_gate(path, GateState(last=last, unapplied=conflict))
     assert load_gate(path) == GateState(last=last, unapplied=conflict)
-    assert (store.unheard(LoopState(), ledger) or last).boundary_id == "r1/8"
+    assert (store.gate_news(LoopState(), ledger).verdict or last).boundary_id == "r1/8"
     save_gate(path, GateState(last=last))
     found = replace(last, commits=(sha[:7],), reverted=(sha[:7],), tail="1 failed")
-    assert store.unheard(LoopState(), ledger) == found
-    assert store.unheard(LoopState(judged="r1/7"), ledger) is None
-    assert store.unheard(LoopState(), {}) is None
+    assert store.gate_news(LoopState(), ledger).verdict == found
+    assert store.gate_news(LoopState(judged="r1/7"), ledger).verdict is None
+    assert store.gate_news(LoopState(), {}).verdict is None
     for text in ("{", "[]", '{"version": 9}', '{"version": 1, "last": {"verdict": 3}}'):
         path.write_text(text)
-        assert store.unheard(LoopState(), ledger) is None
+        assert store.gate_news(LoopState(), ledger).verdict is None
         assert path.read_text() == text
 
 

@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from ralphd.core.failures.agent_events import Figures
 from ralphd.core.failures.classify import Classification, Evidence
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.gate.range import last_verdict
-from ralphd.core.gate.verdict import Verdict
-from ralphd.core.gate.verdict_views import heard
+from ralphd.core.gate.range import news_for
 from ralphd.core.loop.inbox import plan_tasks
 from ralphd.core.loop.model import (
     AccountFreed,
@@ -36,12 +34,10 @@ from ralphd.core.loop.model import (
     HeldBack,
     Iteration,
     Judged,
-    Ledger,
     Loop,
     LoopEvent,
     LoopOrder,
     LoopPolicy,
-    LoopState,
     LoopStep,
     LoopWoke,
     PauseAsked,
@@ -148,9 +144,8 @@ class LoopHands:
         self._night.checks.loop_reads_the_list(knows=self._knows_list)
         self.loop = Loop(memory, ledger)
         self._remember(Loop(disk.memory, disk.ledger), self.loop)
-        verdict = self._unheard(memory, ledger)
-        undone = disk.gate.undone
-        self._feed(Began(now, self._with_added(plan), checkpoint, verdict, undone))
+        news = news_for(disk.gate, memory.judged, ledger)
+        self._feed(Began(now, self._with_added(plan), checkpoint, news))
 
     def _beat(self) -> None:
         """Until the Regent knows that it beats: then nothing changes by one more."""
@@ -444,16 +439,6 @@ class LoopHands:
         if isinstance(self.loop.stage, AwaitingVerdict):
             reply = answer.result()
             self._feed(Judged(self._night.clock.wall(), reply.next, self._read_plan(), reply.verdict))
-
-    def _unheard(self, memory: LoopState, ledger: Ledger) -> Verdict | None:
-        """As ``LoopStore.unheard``."""
-        state = self._night.disk.gate
-        last = last_verdict(state)
-        if last is None or last.boundary_id == memory.judged or last.boundary_id in state.undone:
-            return None
-        if last.task is None or last.task.id not in ledger:
-            return None
-        return heard(replace(last, is_open=state.is_open))
 
     def _late(self, answer: Next) -> None:
         wishes: dict[Next, type[PauseAsked | StopAsked]] = {Next.STOP: StopAsked, Next.PAUSE: PauseAsked}

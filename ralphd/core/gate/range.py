@@ -6,12 +6,14 @@ too. Commits that a run made are recognized by a mark (``git/facts``); all other
 never seen, every commit counts as the run's, and a range is dropped where HEAD moved while nothing ran.
 """
 
+from collections.abc import Container
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
 
 from ralphd.core.gate import verdict as gate
 from ralphd.core.gate.verdict import Baseline, Owner, Position, Result, Verdict, VerdictKind
+from ralphd.core.gate.verdict_views import GateNews, heard
 from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment
@@ -69,6 +71,20 @@ def last_verdict(state: GateState) -> Verdict | None:
     if last.boundary_id == left.boundary_id:
         return last if last.kind is VerdictKind.REVERTED else left
     return left if left.at > last.at else last
+
+
+def news_for(state: GateState, judged: str | None, tasks: Container[str]) -> GateNews:
+    """Return what a loop has to know when it begins; ``judged`` is the boundary whose verdict it heard last.
+
+    Only a verdict on one of its ``tasks``, by id, is news. Raise ValueError for a commit that is none.
+    """
+    last, is_settled = last_verdict(state), not state.is_open and state.judging is None
+    if last is None or last.task is None or last.task.id not in tasks:
+        return GateNews(None, state.undone, is_settled)
+    if last.boundary_id in (judged, *state.undone):
+        return GateNews(None, state.undone, is_settled)
+    verdict = heard(replace(last, is_open=last.is_open and state.is_open))
+    return GateNews(verdict, state.undone, is_settled)
 
 
 class AtEnd(Enum):

@@ -41,6 +41,19 @@ class RevertNotice:
         return f"its {were} reverted ({', '.join(self.commits)}): {self.why}"
 
 
+@dataclass(frozen=True, slots=True)
+class GateNews:
+    """What a loop that begins has to know of its gate.
+
+    ``verdict`` reached no loop so far. ``undone``: boundaries restored by a person. ``settled``: no commit of
+    an earlier run waits for a verdict.
+    """
+
+    verdict: Verdict | None = None
+    undone: tuple[str, ...] = ()
+    settled: bool = False
+
+
 def heard(verdict: Verdict) -> Verdict:
     """Return a verdict bounded for a prompt: one line of why, abbreviated commits, a short tail (L9, R9).
 

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.gate.verdict_views import RevertNotice
+from ralphd.core.gate.verdict_views import GateNews, RevertNotice
 from ralphd.core.limits import UserLimits
 from ralphd.core.time import Moment
 
@@ -334,15 +334,11 @@ class _Fact:
 
 @dataclass(frozen=True, slots=True)
 class Began(_Fact):
-    """The loop begins, at the checkpoint ``resumed`` if there is one.
-
-    ``verdict`` reached no loop so far. ``undone``: boundaries restored by a person.
-    """
+    """The loop begins, at the checkpoint ``resumed`` if there is one."""
 
     plan: Plan | None
     resumed: Checkpoint | None = None
-    verdict: Verdict | None = None
-    undone: tuple[str, ...] = ()
+    gate: GateNews = GateNews()
 
 
 @dataclass(frozen=True, slots=True)

@@ -152,9 +152,12 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     memory = replace(memory, agents=policy.agents, rotates=policy.rotates, out=out)
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(ledger, plan), memory=memory)
-    if event.verdict is not None and event.verdict.boundary_id != memory.judged:
-        loop = _with_verdict(loop, event.verdict, policy)
-    loop = replace(loop, ledger=tasks.put_back(loop.ledger, event.undone))
+    news = event.gate
+    if news.verdict is not None and news.verdict.boundary_id != memory.judged:
+        loop = _with_verdict(loop, news.verdict, policy)
+    if news.settled:  # what was done before, and never judged, is done: no later verdict is about it
+        loop = _with_verdict(loop, None, policy)
+    loop = replace(loop, ledger=tasks.put_back(loop.ledger, news.undone))
     loop = loop if lost else _asked_once(loop, event.resumed, event.at, policy)  # else it was killed
     return _iterate(loop, event.at, policy, event.resumed).preceded_by(*lost)
 

@@ -2,6 +2,7 @@
 
 from ralphd.core.failures.classify import Classification
 from ralphd.core.failures.kinds import FailureKind
+from ralphd.core.gate.verdict_views import GateNews
 from ralphd.core.loop.model import (
     AttemptOver,
     Began,
@@ -97,7 +98,7 @@ def test_an_attempt_has_no_commit_cost_or_session() -> None:
         halted="",
     )
     assert Judged(1.0, Next.CONTINUE, None) == Judged(1.0, Next.CONTINUE, None, verdict=None, unheard=False)
-    assert Began(1.0, None) == Began(1.0, None, resumed=None, verdict=None, undone=())
+    assert Began(1.0, None) == Began(1.0, None, resumed=None, gate=GateNews(None, (), settled=False))
 
 
 def test_a_checkpoint_has_no_end_reason_or_session() -> None:

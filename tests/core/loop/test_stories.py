@@ -7,7 +7,7 @@ from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import Reset
 from ralphd.core.gate.verdict import VerdictKind
-from ralphd.core.gate.verdict_views import RevertNotice
+from ralphd.core.gate.verdict_views import GateNews, RevertNotice
 from ralphd.core.loop.model import (
     Attempting,
     AttemptOver,
@@ -583,7 +583,7 @@ def test_r9_a_verdict_that_no_loop_has_heard_is_acted_upon_at_the_next_begin_and
 
     for _ in range(2):
         play.loop = Loop(play.loop.memory, play.loop.ledger)
-        play.feed(Began(play.now, play.plan, verdict=verdict))
+        play.feed(Began(play.now, play.plan, gate=GateNews(verdict)))
 
         assert play.task == "A"
         assert (play.failures("A"), play.loop.memory.judged) == (1, "r1/7")
@@ -597,7 +597,7 @@ def test_r9_what_a_person_has_put_back_is_looked_at_once_more_and_needs_no_new_c
     assert note is not None
 
     play.loop = Loop(play.loop.memory, play.loop.ledger)
-    play.feed(Began(play.now, play.plan, undone=("r0/1", note.boundary)))
+    play.feed(Began(play.now, play.plan, gate=GateNews(undone=("r0/1", note.boundary))))
     assert (play.task, play.attempt.iteration.reverted) == ("A", None)
     play.succeeds(commits=0)
 
