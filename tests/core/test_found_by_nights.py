@@ -22,8 +22,10 @@ from ralphd.core.loop.model import (
     Resting,
     SaveCheckpoint,
     Skipped,
+    TaskRecord,
     TaskState,
 )
+from ralphd.core.loop.step import IDLE_SUCCESSES
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.events import (
     DaemonStarted,
@@ -237,8 +239,29 @@ def test_night_54991_a_verdict_heard_late_is_as_final_as_it_was() -> None:
     assert news_for(state, None, {"A"}).verdict == kept
     still_open = replace(kept, is_open=True)
     assert news_for(replace(state, last=still_open), None, {"A"}).verdict == still_open
-    assert news_for(replace(state, last=still_open, is_open=False), None, {"A"}) == GateNews(
-        kept, settled=True
-    )
-    judging = replace(state, is_open=False, judging=object())
-    assert not news_for(judging, "r1/7", {"A"}).settled
+    dropped = replace(state, last=still_open, is_open=False)
+    assert news_for(dropped, None, {"A"}) == GateNews(kept, settled=True)
+
+
+class WithoutList(Play):
+    """The prompt, and a task that somebody added."""
+
+    plan = Plan("", added=(Task("+1", "more", TaskStatus.PENDING, added=True),))
+
+
+@pytest.mark.parametrize("promises", [True, False])
+def test_night_86341_a_task_that_was_given_up_does_not_keep_a_loop_without_a_list_from_its_end(
+    promises: bool,
+) -> None:
+    """The agent was asked again all night, although it had declared that all is done."""
+    policy = LoopPolicy(agents=("claude",), retries_before_fallback=0, max_task_failures=1)
+    play = WithoutList(policy=policy, begin=False)
+    given_up = TaskRecord("+1", state=TaskState.FAILED, failure_count=2)
+    play.loop = Loop(LoopState(began_at=play.now), {"+1": given_up})
+    play.feed(Began(play.now, play.plan))
+
+    for _ in range(1 if promises else IDLE_SUCCESSES):
+        assert play.task == "prompt"
+        play.succeeds(promised=promises, commits=0)
+
+    assert (play.end.code, play.end.reason) == (1, "tasks_failed")

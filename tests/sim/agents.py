@@ -170,7 +170,7 @@ class Attempt:
             self._night.tick(self._ticks, self.agent)
 
     def _ends_well(self) -> None:
-        promised = self._promises or self._night.is_work_done
+        promised = self._promises or self._night.is_list_done
         words = "ends well" + (" and promises that all is done" if promised else "")
         self._night.tell(self.agent, words)
         self._over(Classification(None, "simulated", "it ended well"), promised=promised)

@@ -106,9 +106,13 @@ class Stage:
 
     @property
     def is_work_done(self) -> bool:
+        """Whether nothing is left, of what people added neither."""
+        return self.is_list_done and not self.added_open
+
+    @property
+    def is_list_done(self) -> bool:
         """Whether the list is done; without one, whether there was enough work."""
-        is_listed = not self.list.open if self.list.titles else self._work >= self.script.setting.work
-        return is_listed and not self.added_open
+        return not self.list.open if self.list.titles else self._work >= self.script.setting.work
 
     @property
     def added_open(self) -> list[str]:

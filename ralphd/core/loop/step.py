@@ -349,14 +349,17 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
         loop = _with_verdict(loop, event.verdict, policy)
     loop = _with_answer(loop, event)
     is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
-    has_added = any(task.added for task in tasks.open_tasks(plan, loop.ledger))
-    if not (tasks.has_tasks(plan) or is_reverted or has_added):
+    candidates = tasks.may_be_tried(plan, loop.ledger, max_task_failures=policy.max_task_failures)
+    if not (tasks.has_tasks(plan) or is_reverted or any(task.added for task in candidates)):
         end = None
         if stage.promised:
             end = EndLoop(0, "complete", "the agent declared that all is done")
         elif loop.memory.idle_successes >= IDLE_SUCCESSES:
             why = f"the last {loop.memory.idle_successes} iterations succeeded without a commit"
             end = EndLoop(0, "no_progress", why)
+        given_up = tuple(task for task in tasks.open_tasks(plan, loop.ledger) if task.added)
+        if end is not None and given_up:
+            return _used_up(loop, given_up)
         if end is not None:
             return transitions.ended(loop, end, model.ClearCheckpoint())
     return _iterate(loop, event.at, policy)
