@@ -620,7 +620,11 @@ def _text(description: str, *media_types: str) -> dict[str, Any]:
 
 
 LOG = _text("The lines, as text or as one JSON object a line.", "text/plain", "application/x-ndjson")
-EVENTS = _text("Server-sent events.", "text/event-stream")
+_EVENT = {name: {"type": "string"} for name in ("id", "event", "data")} | {"retry": {"type": "integer"}}
+EVENTS: dict[str, Any] = {
+    "description": "Server-sent events; ``data`` is JSON.",
+    "content": {"text/event-stream": {"itemSchema": {"type": "object", "properties": _EVENT}}},
+}
 METRICS = _text("The Prometheus text format.", "text/plain")
 PROBLEM: dict[str, Any] = {
     "description": "What went wrong, why, and what to do.",

@@ -27,6 +27,7 @@ from tests.whole.harness import _UnixConnection
 STREAM_S = 0.25
 """A stream that is silent for so long is ended towards the client, as if the daemon had ended it."""
 HOOK = "hook-"
+MOST_HOOK_CHARS = 64
 ALWAYS = ("directory", "command", "environment", "url")
 """What is never passed on as it was sent, if it is what the schema allows."""
 STREAM_BYTES = 1 << 18
@@ -57,8 +58,9 @@ class Harmless:
                 words[3] = f"tree-{_number(name) % 4}"
             case ["", "v1", "ralphs", name, *_] if wire.is_name(unquote(name)):
                 words[3] = self._ralph(name, method)
-            case ["", "v1", "webhooks", hook, *_] if hook and _number(hook) % 4:
-                words[3] = HOOK + str(_number(hook) % 5)
+            case ["", "v1", "webhooks", hook, *_] if _number(hook) % 4:
+                if 0 < len(unquote(hook)) <= MOST_HOOK_CHARS:
+                    words[3] = HOOK + str(_number(hook) % 5)
             case ["", "v1", "deliveries", number, "replay"] if number.isascii() and number.isdecimal():
                 words[3] = str(int(number) % 20)
         return str(urlunsplit(parts._replace(path="/".join(words))))
