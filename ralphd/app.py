@@ -27,6 +27,7 @@ from ralphd.notify.client import WebhookClient
 from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
 from ralphd.notify.worker import DeliveryWorker
+from ralphd.plain_files import reason
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.machine import Clock, raise_own_limit, share_freed_memory
 from ralphd.store.events import EventStore
@@ -83,7 +84,10 @@ class Ownership:
 
 
 def own(state_directory: Path) -> Ownership:
-    """Lock the state directory, or raise DaemonBusy, which names the owner, and change nothing."""
+    """Lock the state directory, and change nothing else.
+
+    Raise DaemonBusy, which names the owner, or DirectoryUnusable.
+    """
     make_private_directory(state_directory)
     with ExitStack() as undo:
         try:
@@ -95,6 +99,10 @@ def own(state_directory: Path) -> Ownership:
             mend = "ralphctl regent status; or give this one its own RALPHD_STATE_DIR"
             what = f"another ralphd (pid {text.strip() or 'unknown'}) owns {state_directory}"
             raise DaemonBusy(what, mend=mend) from held
+        except OSError as fault:
+            what = f"nothing can be written in {state_directory}, where ralphd keeps its state"
+            mend = f"make it writable: findmnt -T {state_directory}; or give ralphd another RALPHD_STATE_DIR"
+            raise DirectoryUnusable(what, why=reason(fault), mend=mend) from fault
         undo.pop_all()
     remove_leftovers(state_directory)
     return owned

@@ -135,6 +135,15 @@ class RunDirectory:
         """Return ``exit.json``, which exists as soon as the run is over and its tree is gone (S5)."""
         return _read(self.path / "exit.json", _exit_record)
 
+    def final_record(self) -> ExitRecord | None:
+        """Return ``exit.json`` once the shim is gone: also one that a read-only file system left unnamed."""
+        unnamed = self.path / "exit.json.tmp"
+        if (record := self.exit_record()) or (record := _read(unnamed, _exit_record)) is None:
+            return record
+        with suppress(OSError):
+            unnamed.rename(self.path / "exit.json")
+        return record
+
     def is_locked(self) -> bool:
         """Return True while a shim of this run lives, or a daemon is about to start one (S2)."""
         try:

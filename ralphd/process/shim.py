@@ -21,7 +21,8 @@ the pipe's end of file. The upper part, which reads ``/proc`` and sends signals,
 # Hence the order of writes. run.json is written while the command waits at a gate, and gets its name when
 # the command was executed. exit.json gets its name last, after the sweep, the drain and the fsync of the
 # log: its existence is the statement, so it must not exist before all of it is true. Room for it is reserved
-# before the command starts, since a command that fills the disk must not hide how it ended.
+# before the command starts, since a command that fills the disk must not hide how it ended. Where the mount
+# has become read-only it keeps the name exit.json.tmp, and counts as long as we exit with 0.
 #
 # The locks (flocks on inherited descriptors) are never taken here: the daemon took them, and we share its
 # open file description. A shim that locked for itself would leave a moment in which both look free.
@@ -993,7 +994,11 @@ class Shim:
             written += os.pwrite(self._reserve, data[written:], written)
         os.ftruncate(self._reserve, len(data))
         os.fsync(self._reserve)
-        os.rename(f"{self._directory}/exit.json.tmp", f"{self._directory}/exit.json")
+        try:
+            os.rename(f"{self._directory}/exit.json.tmp", f"{self._directory}/exit.json")
+        except OSError as error:
+            if error.errno != errno.EROFS:  # then the daemon reads it under the name that it has
+                raise
         _sync(self._directory)
 
 

@@ -163,7 +163,7 @@ class Run:
         await self._shim_gone()
         while not has_spare_descriptors():  # noqa: ASYNC110 - nothing reports it
             await asyncio.sleep(DESCRIPTORS_EVERY_S)
-        record = rundir.verified(self.directory.exit_record(), self._shim_status)
+        record = rundir.verified(self.directory.final_record(), self._shim_status)
         if record and not record.unverified:
             return record
         ended_at, swept, pause_s = time.time(), dict[int, str](), POLL_S
@@ -346,7 +346,7 @@ def read_ended(directory: RunDirectory) -> ExitRecord:
     swept: Mapping[int, str] = {}
     if is_of_this_boot:
         swept, _ = tree.sweep(directory.run_id, cgroup, limit_s=SWEEP_S)
-    record = rundir.verified(directory.exit_record(), None)
+    record = rundir.verified(directory.final_record(), None)
     return record or _lost(directory, ended_at, swept, is_of_this_boot=is_of_this_boot)
 
 

@@ -32,9 +32,13 @@ FAULTS = (
     ),
     Fault(
         "read-only state",
-        "`EROFS` for the files of one name, and for all",
+        "a mount that becomes read-only; `EROFS` for the files of one name, and for all",
         TRIED,
-        ((CALLS, "test_a_file_that_cannot"), (AROUND, "test_a_read_only")),
+        (
+            (CALLS, "test_a_file_that_cannot"),
+            (AROUND, "test_a_read_only"),
+            (AROUND, "test_a_state_directory_that_becomes"),
+        ),
     ),
     Fault(
         "a disk that fails (EIO)",
@@ -138,10 +142,11 @@ FAULTS = (
     ),
     Fault(
         "a part is killed for memory",
-        "`memory.max` of a control group with the command, or the shim",
-        "the true signal for the command, a lost run for the shim; one run follows",
+        "`memory.max` of a control group with the command, the shim, or the daemon",
+        "the true signal for the command, a lost run for the shim; one run follows, none after a daemon",
         (
             (MACHINE, "test_a_part_that_the_kernel"),
+            (MACHINE, "test_a_daemon_that_the_kernel"),
             ("tests/whole/test_limits.py", "test_out_of_memory"),
         ),
     ),
@@ -153,10 +158,12 @@ FAULTS = (
     ),
     Fault(
         "restart storm",
-        "15 starts of the daemon, most of them killed while they adopt; systemd's watchdog",
+        "15 starts of the daemon, most of them killed while they adopt; 8 kills under systemd; its watchdog",
         "the run is adopted, once",
         (
             (AROUND, "test_many_quick_starts"),
+            ("tests/systemd/under_systemd.py", "test_however_often"),
+            ("tests/systemd/under_systemd.py", "test_a_frozen_daemon"),
             ("tests/systemd/under_systemd.py", "test_a_second_daemon"),
         ),
     ),

@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
@@ -219,6 +219,33 @@ def test_a_part_that_the_kernel_kills_is_followed_by_one_run(
     [end] = faulty.history("ends")
     assert end["outcome"] == ("failed" if part == "pid" else "lost")
     assert end["code"] is None
+
+
+def test_a_daemon_that_the_kernel_kills_costs_no_run(
+    faulty: FaultyDaemon, ends: Witness, stays: Witness
+) -> None:
+    faulty.begin()
+    pids = [each.register()["ralph_pid"] for each in (ends, stays)]
+    killed = faulty.pid
+    with leaf("memory", {"memory.max": str(96 << 20)}) as group:
+        (group / "cgroup.procs").write_text(str(killed))
+        Path(f"/proc/{killed}/oom_score_adj").write_text("1000")
+        hog = subprocess.Popen([sys.executable, "-S", "-c", "x = b'1' * (1 << 30)"], preexec_fn=enter(group))
+        wait_for(lambda: not is_alive(killed), what="a kill by the kernel")
+        hog.kill()
+        hog.wait()
+    assert faulty.exit_code() == -signal.SIGKILL
+    ends.end(0)
+    wait_for(lambda: not is_alive(pids[0]), what="an end that no daemon sees")
+    faulty.begin()
+    faulty.becomes("ends", "done")
+    ends.account_is_true(0)
+    assert faulty.view("stays")["ralph_pid"] == pids[1]
+
+
+def enter(group: Path) -> Callable[[], object]:
+    """Return what moves the process that calls it into a control group."""
+    return lambda: (group / "cgroup.procs").write_text(str(os.getpid()))
 
 
 def test_a_command_that_is_replaced_under_its_run_is_used_from_the_next_run_on(daemon: Daemon) -> None:

@@ -1,6 +1,7 @@
 """File systems without inodes or gone, a network that swallows all, git and the log under pressure."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -65,25 +66,52 @@ def test_a_state_directory_without_inodes_heals(tmp_path: Path) -> None:
         daemon.clean_up()
 
 
-def test_a_read_only_state_directory_is_refused_in_words_and_costs_no_run(tmp_path: Path) -> None:
-    state = tmp_path / "small" / "state"
-    with mounted(state, "size=8m,mode=700"), daemon_in(tmp_path / "small") as daemon:
-        witness = Witness.of(daemon)
-        daemon.start()
-        pid = witness.register()["ralph_pid"]
-        daemon.kill()
-        subprocess.run(["mount", "-o", "remount,bind,ro", str(state)], check=False)
-        is_read_only = not os.access(state, os.W_OK)
-        if not is_read_only:  # the shim's log is open for writing
-            pytest.skip("the file system is in use and stays writable")
+@contextmanager
+def read_only(place: Path) -> Iterator[None]:
+    """``place`` on a mount that is read-only; a file that is open there stays writable."""
+    private_mounts()
+    subprocess.run(["mount", "--bind", str(place), str(place)], check=True)
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(place)], check=True)
+        with pytest.raises(OSError) as raised:
+            (place / "probe").touch()
+        assert raised.value.errno == errno.EROFS
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def test_a_state_directory_that_becomes_read_only_costs_no_run_and_heals(daemon: Daemon) -> None:
+    witness = Witness.of(daemon)
+    daemon.start()
+    pid = witness.register(retry_backoff_seconds=0.2)["ralph_pid"]
+    with read_only(daemon.state):
+        witness.end(3)
+        wait_for(lambda: not is_alive(pid), what="the end")
+        wait_for(lambda: daemon.status()["daemon"]["problems"], timeout_s=25, what="the problem")
+        assert daemon.view("demo")["ralph_pid"] in (None, pid)
+        assert len(witness.starts()) == 1
+        assert "read-only" in json.dumps(daemon.status()["daemon"]["problems"]).lower()
+    witness.started(2)
+    wait_for(lambda: not daemon.status()["daemon"]["problems"], timeout_s=25, what="no problem")
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    assert [entry["code"] for entry in daemon.history("demo")] == [3, 0]
+
+
+def test_a_read_only_state_directory_is_refused_in_words_and_costs_no_run(daemon: Daemon) -> None:
+    witness = Witness.of(daemon)
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    daemon.kill()
+    with read_only(daemon.state):
         daemon.start(wait=False)
         assert daemon.exit_code() > 0
         assert "Traceback" not in daemon.words()
+        assert "read-only" in daemon.words().lower()
         assert is_alive(pid)
-        subprocess.run(["mount", "-o", "remount,bind,rw", str(state)], check=True)
-        daemon.start()
-        assert daemon.view("demo")["ralph_pid"] == pid
-        daemon.clean_up()
+    daemon.start()
+    assert daemon.view("demo")["ralph_pid"] == pid
 
 
 def test_an_unmounted_directory_is_reported_and_nothing_starts_in_its_place(tmp_path: Path) -> None:

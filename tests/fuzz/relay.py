@@ -84,9 +84,9 @@ class Harmless:
         for key, value in body.items():
             if _number(key + repr(value)) % 8 or key in ALWAYS:
                 changed[key] = self._value(key, value)
-        if "directory" in body and wire.is_name(str(body.get("name"))):
+        if "directory" in body and isinstance(name := body.get("name"), str) and wire.is_name(name):
             own = Path(str(changed["directory"])).name
-            changed["name"] = own if path.endswith("/ralphs") else f"tree-{_number(body['name']) % 4}"
+            changed["name"] = own if path.endswith("/ralphs") else f"tree-{_number(name) % 4}"
         if (
             "url" in body
             and isinstance(body.get("allow_private", True), bool)

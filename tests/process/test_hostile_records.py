@@ -109,6 +109,20 @@ def test_a_record_that_is_a_fifo_or_endless_does_not_exist(tmp_path: Path) -> No
     assert RunDirectory(home).run_record() is None
 
 
+@pytest.mark.parametrize(("padding", "counts"), [(b"", True), (b"\0" * 64, False)])
+def test_a_record_that_could_not_be_named_counts_once_the_shim_is_gone(
+    tmp_path: Path, padding: bytes, counts: bool
+) -> None:
+    """On a mount that became read-only; what is only reserved, or half written, ends with zeros."""
+    directory = directory_with(tmp_path, "exit.json.tmp", END)
+    unnamed = directory.path / "exit.json.tmp"
+    unnamed.write_bytes(unnamed.read_bytes() + padding)
+
+    assert directory.exit_record() is None
+    assert (directory.final_record() is not None) is counts
+    assert (directory.exit_record() is not None) is counts, "it has its name now"
+
+
 def test_only_a_shim_that_exited_with_0_has_written_the_record(tmp_path: Path) -> None:
     record = directory_with(tmp_path, "exit.json", END).exit_record()
     assert isinstance(record, ExitRecord)

@@ -23,6 +23,7 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 SLOW_S = 60.0
+KILLS = 8
 
 
 @pytest.fixture
@@ -297,6 +298,23 @@ def test_a_service_of_ones_own_is_started_replaced_and_stopped_by_regent(machine
     machine.ralphctl("regent", "uninstall")
     assert machine.users("is-active", "ralphd.service", check=False) == "inactive"
     assert not (machine.home / ".config" / "systemd" / "user" / "ralphd.service").exists()
+
+
+def test_however_often_the_daemon_is_killed_systemd_starts_it_again(machine: Machine) -> None:
+    """By default systemd gives a service up that it had to start five times within ten seconds."""
+    machine.boot()
+    machine.install()
+    before, began = three_runs(machine), time.monotonic()
+    for _ in range(KILLS):
+        killed = machine.main_pid()
+        machine.kill(killed, signal.SIGKILL)
+        wait_for(lambda killed=killed: machine.main_pid() not in (0, killed), timeout_s=SLOW_S)  # type: ignore[misc]
+    told(f"{KILLS} kills, each as soon as the next daemon was there", f"{time.monotonic() - began:.2f} s")
+
+    wait_for(lambda: machine.property("ActiveState") == "active", timeout_s=SLOW_S)
+    assert machine.property("NRestarts") == str(KILLS)
+    assert running(machine) == before
+    assert [view["restarts"] for view in machine.views().values()] == [0, 0, 0]
 
 
 def test_a_second_daemon_of_the_same_state_directory_is_not_tried_again_and_again(machine: Machine) -> None:

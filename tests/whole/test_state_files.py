@@ -1,6 +1,7 @@
 """Files that are broken, gone or from the future cost no run (F2), and neither does a full disk (F3)."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -9,9 +10,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from ralphd.app import own
+from ralphd.errors import DirectoryUnusable
 from tests.helpers import is_alive, wait_for
 from tests.whole.harness import Daemon, View, daemon_in
 from tests.whole.witnesses import Witness
@@ -503,3 +507,19 @@ def test_a_full_disk_is_a_problem_of_health(small: Daemon) -> None:
     assert health()["status"] == "degraded"
     ballast.unlink()
     wait_for(lambda: health()["status"] == "ok", timeout_s=20, what="a healthy daemon")
+
+
+def test_a_state_directory_that_takes_no_file_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr("ralphd.app.Lock.acquire", refuse)
+
+    with pytest.raises(DirectoryUnusable) as raised:
+        own(tmp_path)
+    assert str(tmp_path) in raised.value.what
+    assert raised.value.why == "Read-only file system"
+    monkeypatch.undo()
+    own(tmp_path).release()
