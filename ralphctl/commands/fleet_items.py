@@ -1,22 +1,16 @@
 """fleet: the machines and items of a fleet, as this machine's daemon sees them."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    end_if_json,
-    printed_as_json,
-    the_client,
-    time_option,
-    value_for_text,
-)
+from ralphctl.cli import click_ext
+from ralphctl.cli.click_ext import CommonCommand, the_client, value_for_text
+from ralphctl.client.client import absent_words
 from ralphctl.format.humanize import ago, clock, count, minute, moment
-from ralphctl.format.output import PLAIN_COLUMNS, clean, columns, fitted, has_colour, note, wrapped_table
+from ralphctl.format.output import PLAIN_COLUMNS, clean, note, table_here
 from ralphd import wire
 from ralphd.errors import UnknownRalph, UsageError, WrongState
 
@@ -114,7 +108,7 @@ def submit(repository: str, copies: int, **given: Any) -> None:
     asked = {key: given[key] for key in ("base", "branch", "priority")} | {"prefer": list(given["prefer"])}
     for _ in range(copies):
         reply = the_client().submit({"repo": repository, **asked, "need": need, "flags": flags})
-        if not printed_as_json(reply):
+        if not click_ext.printed_as_json(reply):
             _print_explained(reply.value)
 
 
@@ -150,7 +144,7 @@ def logs(target: str, **options: Any) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, across restarts of the hub.")
 @click.option("-n", "--tail", type=click.IntRange(0, 10_000), metavar="N",
               help="Show the last N events (20; all with --since; 0 with -f).")  # fmt: skip
-@time_option("--since", "Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
+@click_ext.time_option("--since", "Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
 @click.option("--type", "kind", metavar="TYPE", help="Show only TYPE: ralph.paused, 'item.*'.")
 def events(target: str | None, **options: Any) -> None:
     """List events of all machines, or of one, or of one ralph; one per line.
@@ -168,7 +162,7 @@ def events(target: str | None, **options: Any) -> None:
 def quota() -> None:
     """List the accounts whose limit is reached, as the machines of the fleet know it."""
     fleet = the_client().fleet().value
-    end_if_json({"limits": fleet["limits"]})
+    click_ext.end_if_json({"limits": fleet["limits"]})
     if not fleet["limits"]:
         click.echo("no account is limited")
         return
@@ -218,9 +212,7 @@ def _order(verb: str, purpose: str) -> click.Command:
         if reply["done"]:
             click.echo(f"{clean(target)}: {verb} requested; it is {clean(reply['ralph']['state'])}")
         else:
-            click.echo(
-                f"{clean(machine)} is absent: {clean(name)} gets `{verb}` when it is back, within a day"
-            )
+            click.echo(clean(absent_words(target, verb)))
 
     order.__doc__ = purpose
     return click.command(verb, cls=CommonCommand)(order)
@@ -305,6 +297,4 @@ def _print_explained(explained: View) -> None:
 
 
 def _print(rows: Sequence[Sequence[str]]) -> None:
-    room = columns(sys.stdout) or PLAIN_COLUMNS * 2
-    for line in wrapped_table(rows, fitted(rows, room), colour=has_colour(sys.stdout)):
-        click.echo(line)
+    click.echo(table_here(rows, otherwise=PLAIN_COLUMNS * 2))

@@ -1,6 +1,5 @@
 """trees: list worktrees, remove one; and ``start --worktree``, which makes them."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,16 +13,7 @@ from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format import state_text
 from ralphctl.format.humanize import count, since_words
-from ralphctl.format.output import (
-    PLAIN_COLUMNS,
-    clean,
-    columns,
-    error,
-    fitted,
-    has_colour,
-    note,
-    wrapped_table,
-)
+from ralphctl.format.output import clean, error, note, table_here
 from ralphd import wire
 from ralphd.errors import BadName, DaemonNotRunning, RalphdError, UsageError
 
@@ -147,11 +137,10 @@ def _remove(client: Client, names: Sequence[str], *, keep: bool) -> int:
 def _list(trees: Sequence[Mapping[str, Any]]) -> None:
     if not trees:
         click.echo("no worktrees yet: ralphctl start DIR --worktree NAME")
-    room, colour = columns(sys.stdout) or PLAIN_COLUMNS, has_colour(sys.stdout)
     for folder in sorted({str(Path(tree["path"]).parent) for tree in trees}):
         rows = [_HEADS, *(_row(tree) for tree in trees if str(Path(tree["path"]).parent) == folder)]
         click.echo(f"{state_text.directory_name({'directory': folder})}/NAME, on branch ralph/NAME")
-        click.echo("\n".join(wrapped_table(rows, fitted(rows, room), colour=colour)))
+        click.echo(table_here(rows))
 
 
 def _row(tree: Mapping[str, Any]) -> tuple[str, ...]:
