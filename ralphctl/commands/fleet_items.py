@@ -93,19 +93,10 @@ def submit(repository: str, copies: int, **given: Any) -> None:
       ralphctl fleet submit git@example.com:team/app.git
       ralphctl fleet submit https://example.com/team/app.git --label docker --agent claude --memory 6
     """
-    need = {
-        "labels": list(given["labels"]),
-        "agents": list(given["agents"]),
-        "cpus": given["cpus"],
-        "memory_bytes": given["memory"] << 30,
-        "disk_bytes": given["disk"] << 30,
-    }
-    flags = {
-        "max_cost_usd": given["max_cost"],
-        "max_iterations": given["max_iterations"],
-        "agents": need["agents"],
-    }
-    asked = {key: given[key] for key in ("base", "branch", "priority")} | {"prefer": list(given["prefer"])}
+    need = {key: given[key] for key in ("labels", "agents", "cpus")}
+    need |= {f"{key}_bytes": given[key] << 30 for key in ("memory", "disk")}
+    flags = {key: given[key] for key in ("max_iterations", "agents")} | {"max_cost_usd": given["max_cost"]}
+    asked = {key: given[key] for key in ("base", "branch", "priority", "prefer")}
     for _ in range(copies):
         reply = the_client().submit({"repo": repository, **asked, "need": need, "flags": flags})
         if not click_ext.printed_as_json(reply):
@@ -191,8 +182,7 @@ def _verb(name: str, purpose: str) -> click.Command:
     def act(item: str) -> None:
         _print_explained(value_for_text(the_client().act_on_item(item, name)))
 
-    act.__doc__ = purpose
-    return click.command(name, cls=CommonCommand)(act)
+    return click.command(name, cls=CommonCommand, help=purpose)(act)
 
 
 hold = _verb("hold", "Stop ITEM where it runs, and leave it to a person. What is pushed stays.")
@@ -214,8 +204,7 @@ def _order(verb: str, purpose: str) -> click.Command:
         else:
             click.echo(clean(absent_words(target, verb)))
 
-    order.__doc__ = purpose
-    return click.command(verb, cls=CommonCommand)(order)
+    return click.command(verb, cls=CommonCommand, help=purpose)(order)
 
 
 stop = _order("stop", "Stop a ralph on another machine, or the ralph of an item.")
@@ -231,8 +220,7 @@ def _drain(verb: str, purpose: str) -> click.Command:
         state = "gives back its items, and takes no more" if reply["draining"] else "takes items again"
         click.echo(f"{clean(reply['host'])} {state}")
 
-    drain.__doc__ = purpose
-    return click.command(verb, cls=CommonCommand)(drain)
+    return click.command(verb, cls=CommonCommand, help=purpose)(drain)
 
 
 drain = _drain("drain", "Have HOST (this machine unless given) push, give back its items and take no more.")
