@@ -152,15 +152,11 @@ def _item(item: PageItem) -> str:
 
 
 def _commits(night: NightDetails) -> str:
-    kept, gone = night.report.summary.kept, night.report.summary.reverted
+    summary = night.report.summary
+    judged = [*((sha, "kept") for sha in summary.kept), *((sha, "reverted") for sha in summary.reverted)]
     rows = [
-        (
-            sha[: history.SHORT],
-            patch.subject if (patch := night.by_sha.get(sha[: history.SHORT])) else "",
-            verdict,
-        )
-        for shas, verdict in ((kept, "kept"), (gone, "reverted"))
-        for sha in shas
+        (sha[: history.SHORT], patch.subject if (patch := night.patch(sha)) else "", verdict)
+        for sha, verdict in judged
     ]
     return _table(("Commit", "Subject", "Verdict"), rows) if rows else ""
 
@@ -180,9 +176,7 @@ def iteration(night: NightDetails, i: int, now: float, *, limit: int) -> tuple[R
     """Return an iteration: its rows, and as HTML all of it, each part clipped at ``limit`` bytes."""
     facts = night.iterations[i]
     page = pages.iteration_page(night.report.source.name, facts, (), (), now)
-    shown = [
-        night.by_sha[sha[: history.SHORT]] for sha in facts.commits if sha[: history.SHORT] in night.by_sha
-    ]
+    shown = [patch for sha in facts.commits if (patch := night.patch(sha))]
     lines = [line for patch in shown for line in (f"commit {patch.sha} {patch.subject}", *patch.lines)]
     failures = [part for each in page.sections if each.title == "Failures" for part in map(_item, each.items)]
     body = [
