@@ -250,6 +250,10 @@ class Client:
         """Yield the last ``number`` events, of this machine or (``FLEET_EVENTS``) of all."""
         return events_of(lines_of(self._parts(f"{path}?replay={number}&follow=false")))
 
+    def last_event(self, path: str = EVENTS) -> int:
+        """Return the id of the latest event; 0 if there is none."""
+        return max((int(event["id"]) for event in self.past_events(1, path)), default=0)
+
     def events_after(self, id: int, path: str = EVENTS) -> Iterator[dict[str, Any]]:
         """Yield the events that are kept after the one with this id."""
         return events_of(lines_of(self._parts(f"{path}?since={id}&follow=false")))

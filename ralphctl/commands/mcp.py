@@ -178,8 +178,7 @@ class _Tools:
     def _last_event(self, name: str) -> int:
         if name:
             self._client.ralph(_checked(name))  # nobody waits for an unknown one
-        path = FLEET_EVENTS if "/" in name else EVENTS
-        return max((int(event["id"]) for event in self._client.past_events(1, path)), default=0)
+        return self._client.last_event(FLEET_EVENTS if "/" in name else EVENTS)
 
     def _events(self, name: str, after: int, kind: str) -> tuple[list[dict[str, Any]], int]:
         """Return events of a ralph, or of all, and the id of the last one that was looked at."""

@@ -41,11 +41,10 @@ def top(*, once: bool) -> int | None:
         shown.read_nights(shown.views, now)
     click_ext.end_if_json(shown.document(now), ensure_ascii=False)
     if not once:
-        from ralphctl.live.view import last_event
         from ralphctl.top.app import TopApp
 
         words = [f"--socket={socket}"] if (socket := click_ext.socket_given()) else []
-        following = feed.TopFeed(client.without_notices(), shown, last_event(client), colour=colour)
+        following = feed.TopFeed(client.without_notices(), shown, client.last_event(), colour=colour)
         app = TopApp(following, colour=colour, utf8=utf8, words=words)
         code = app.run(mouse=False)
         return app.return_code or wire.EXIT_INTERRUPTED if code is None else code

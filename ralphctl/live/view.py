@@ -54,12 +54,6 @@ class ViewClosed(Exception):
     """There will be nothing more to show."""
 
 
-def last_event(client: Client) -> int:
-    """Return the id of the latest event; 0 if there is none."""
-    past = list(client.past_events(1))
-    return int(past[-1]["id"]) if past else 0
-
-
 class LiveView:
     """The live view of one ralph: its log from ``first`` on, its events after ``last_event``, its state.
 
