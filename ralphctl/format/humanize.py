@@ -64,6 +64,12 @@ _PAUSES = {
 }
 
 
+def objects(view: View, key: str) -> list[View]:
+    """Return the objects in the list under ``key``; an empty list for anything else."""
+    value = view.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
 def moment(text: object) -> float | None:
     """Return seconds since the epoch for an RFC 3339 time in UTC (``…Z``); None for anything else."""
     if not isinstance(text, str) or not text.endswith("Z"):

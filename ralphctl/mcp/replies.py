@@ -12,7 +12,7 @@ from typing import Any
 
 from ralphctl.format import humanize, state_text
 from ralphctl.format.event_text import event_words
-from ralphctl.format.humanize import View, part
+from ralphctl.format.humanize import View, objects, part
 from ralphctl.format.output import clean
 from ralphd import overview, wire
 
@@ -141,8 +141,7 @@ def ralph(view: View, allowed: Collection[str], explanation: View | None = None)
 
 def _why(explanation: View) -> dict[str, Any]:
     keys = ("rule", "title", "because", "done", "at", "missing")
-    figures = explanation.get("figures")
-    shown = [each for each in figures if isinstance(each, dict)][:12] if isinstance(figures, list) else []
+    shown = objects(explanation, "figures")[:12]
     return {
         **{key: explanation.get(key) for key in keys},
         "figures": [f"{each.get('name')}: {each.get('seen')} (limit {each.get('limit')})" for each in shown],
