@@ -11,11 +11,12 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client, value_for_text
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
+from ralphctl.commands.control import NamedRalphs
 from ralphctl.format import state_text
 from ralphctl.format.humanize import count, since_words
-from ralphctl.format.output import clean, error, note, table_here
+from ralphctl.format.output import clean, note, table_here
 from ralphd import wire
-from ralphd.errors import BadName, DaemonNotRunning, RalphdError, UsageError
+from ralphd.errors import BadName, UsageError
 
 _MOST_CHARS = 200
 _NO_NAME = "\0"
@@ -105,33 +106,26 @@ def trees(words: tuple[str, ...], keep: bool) -> int:
       ralphctl trees                            all worktrees
       ralphctl trees rm fix                     remove it after its branch has landed
     """
-    client = the_client()
     if words[:1] == ("rm",) and words[1:]:
-        return _remove(client, [discovery.check_name(name) for name in dict.fromkeys(words[1:])], keep=keep)
+        return _remove([discovery.check_name(name) for name in words[1:]], keep=keep)
     if words or keep:
         raise UsageError("expected: ralphctl trees [rm NAME...]", mend="ralphctl trees rm NAME")
-    _list(value_for_text(client.trees())["trees"])
+    _list(value_for_text(the_client().trees())["trees"])
     return wire.EXIT_OK
 
 
-def _remove(client: Client, names: Sequence[str], *, keep: bool) -> int:
+def _remove(names: Sequence[str], *, keep: bool) -> int:
     """Remove each of them, and print what became of it. Return the worst exit code."""
-    code = wire.EXIT_OK
-    for name in names:
-        try:
-            reply = client.remove_tree(name, keep=keep)
-        except RalphdError as fault:
-            if len(names) == 1 or isinstance(fault, DaemonNotRunning):
-                raise
-            error(fault)
-            code = max(code, fault.exit_code)
-            continue
-        if not printed_as_json(reply):
-            removed = reply.value
-            click.echo(f"{name}: removed {clean(removed['path'])}")
-            if removed["kept_as"]:
-                click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
-    return code
+    ralphs = NamedRalphs(names)
+    for name in ralphs.names:
+        with ralphs.one():
+            reply = ralphs.client.remove_tree(name, keep=keep)
+            if not printed_as_json(reply):
+                removed = reply.value
+                click.echo(f"{name}: removed {clean(removed['path'])}")
+                if removed["kept_as"]:
+                    click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
+    return ralphs.code
 
 
 def _list(trees: Sequence[Mapping[str, Any]]) -> None:
