@@ -79,7 +79,9 @@ def mcp(allow: list[str]) -> None:
     os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
     # Within a run the daemon refuses these, so they are not shown as what is allowed now. Some agents start
     # their servers without the variables of the run.
-    tools = _Tools(_client(socket_given()), [] if is_within_run() else allow)
+    socket, here = socket_given(), discovery.here()
+    client = Client(lambda: discovery.candidates(socket, os.environ, here))
+    tools = _Tools(client, [] if is_within_run() else allow)
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
@@ -88,11 +90,6 @@ def mcp(allow: list[str]) -> None:
     listed = [(getattr(tools, name), hints.get(name, reads)) for name in names]
     more = "" if allow else " This server is read-only (ralphctl mcp --allow act,start)."
     server.run(listed, [*_READS, *allow], instructions=_INSTRUCTIONS + more)
-
-
-def _client(socket: str | None) -> Client:
-    here = discovery.here()
-    return Client(lambda: discovery.candidates(socket, os.environ, here))
 
 
 class _Tools:

@@ -158,15 +158,12 @@ def exit_words(code: object, signal: object) -> str:
 def last_exit(ending: View) -> str:
     """Return how the last run ended, without when."""
     how = exit_words(ending.get("code"), ending.get("signal"))
-    match ending.get("outcome"):
-        case "asked":
-            return f"ended as requested ({how})"
-        case "stalled":
-            return f"hung and was killed ({how})"
-        case "lost":
-            return "lost: its exit status is unknown"
-        case _:
-            return how
+    outcomes = {
+        "asked": f"ended as requested ({how})",
+        "stalled": f"hung and was killed ({how})",
+        "lost": "lost: its exit status is unknown",
+    }
+    return outcomes.get(str(ending.get("outcome")), how)
 
 
 def wait_words(reason: object) -> str:

@@ -51,10 +51,9 @@ class LogTail:
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
 
-    def start(self) -> LogTail:
+    def start(self) -> None:
         """Read in a thread of its own."""
         threading.Thread(target=self._follow, daemon=True).start()
-        return self
 
     def close(self) -> None:
         """End the thread and its connection."""

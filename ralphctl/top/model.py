@@ -102,9 +102,8 @@ class TopModel:
 
     def sparkline(self, name: str, number: int) -> str:
         """Return the last iterations of a ralph as bars; empty where its history is not known."""
-        return (
-            strip.sparkline(self.nights[name].summary.efforts.values(), number) if name in self.nights else ""
-        )
+        known = self.nights.get(name)
+        return strip.sparkline(known.summary.efforts.values(), number) if known else ""
 
     def budget(self) -> tuple[float, float, list[str]]:
         """Return what those with a budget spent of it, all of it, and their names."""
