@@ -117,9 +117,8 @@ class Client:
         """Request it of a ralph ``HOST/NAME``. Raise HubSilent where the request waits for the machine."""
         host, _, name = target.partition("/")
         if words:
-            raise UsageError(
-                f"--{next(iter(words))} does not reach another machine", mend=f"type it on {host}"
-            )
+            what = f"--{next(iter(words))} does not reach another machine"
+            raise UsageError(what, mend=f"type it on {host}")
         reply = self.order(host, action, name).value
         if not reply["done"]:
             raise HubSilent(absent_words(target, action), mend="ralphctl fleet status")

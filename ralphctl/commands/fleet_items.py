@@ -170,10 +170,9 @@ def takeover(item: str, *, at_once: bool) -> None:
     saved under refs/ralph/stale when it comes back.
     """
     if not at_once:
+        what = "say that the other machine is gone: --now"
         why = "another machine takes it over without you once its machine is silent for long enough"
-        raise UsageError(
-            "say that the other machine is gone: --now", why=why, mend=f"ralphctl fleet explain {item}"
-        )
+        raise UsageError(what, why=why, mend=f"ralphctl fleet explain {item}")
     _print_explained(value_for_text(the_client().act_on_item(item, "takeover")))
 
 
@@ -229,15 +228,16 @@ undrain = _drain("undrain", "Have HOST (this machine unless given) take items ag
 
 def _limit(limit: View, now: float) -> Sequence[str]:
     ends = moment(limit["until"])
-    account = clean(limit["agent"]) + (f"@{clean(limit['account'])}" if limit["account"] else "")
     until = f"until {minute(ends, now)}" if ends else "until it answers again"
-    return (account, clean(limit["state"]), until, clean(limit["by"] or "-"))
+    return (clean(_account(limit)), clean(limit["state"]), until, clean(limit["by"] or "-"))
+
+
+def _account(of: View) -> str:
+    return str(of["agent"]) + (f"@{of['account']}" if of["account"] else "")
 
 
 def _host(host: View, now: float, *, own: str) -> Sequence[str]:
-    agents = sorted(
-        {each["agent"] + (f"@{each['account']}" if each["account"] else "") for each in host["logins"]}
-    )
+    agents = sorted({_account(each) for each in host["logins"]})
     return (
         clean(host["host"]) + " (here)" * (host["host"] == own),
         clean(host["state"]),

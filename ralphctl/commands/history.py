@@ -114,9 +114,8 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     """
     now = time.time()
     if name is not None and "/" in name and (run or attempt or lists):
-        raise UsageError(
-            "--list, --run and --attempt read files of this machine", mend=f"ralphctl explain {name}"
-        )
+        what = "--list, --run and --attempt read files of this machine"
+        raise UsageError(what, mend=f"ralphctl explain {name}")
     if sum((run is not None, attempt is not None, lists)) > 1:
         raise UsageError("--list, --run and --attempt exclude one another", mend="ralphctl explain --list")
     try:

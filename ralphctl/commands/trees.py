@@ -69,10 +69,9 @@ def worktree_asked(keys: dict[str, Any], branch: str | None, name: str | None) -
 def check_git_name(text: str, option: str, allowed: str) -> None:
     """Raise UsageError for a value of ``option`` that git cannot take as the name of anything."""
     if text[:1] in ("", "-") or len(text) > _MOST_CHARS:
+        what = f"{option} {text[:80]!r} names nothing"
         why = f"allowed: {allowed}, at most {_MOST_CHARS} characters, the first one not -"
-        raise UsageError(
-            f"{option} {text[:80]!r} names nothing", why=why, mend=f"git branch --all, then {option} NAME"
-        )
+        raise UsageError(what, why=why, mend=f"git branch --all, then {option} NAME")
 
 
 def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[str, Any]) -> int:

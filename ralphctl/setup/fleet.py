@@ -130,10 +130,8 @@ def _needs_extra() -> None:
         import nats  # noqa: F401
         import nkeys  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as missing:
-        why = f"Python has no module {missing.name}"
-        raise RalphdError(
-            "a fleet needs more packages", why=why, mend="make install FLEET=1, or with pip: .[fleet]"
-        ) from missing
+        why, mend = f"Python has no module {missing.name}", "make install FLEET=1, or with pip: .[fleet]"
+        raise RalphdError("a fleet needs more packages", why=why, mend=mend) from missing
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

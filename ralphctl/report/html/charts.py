@@ -69,16 +69,13 @@ def cost(
         sums[round(max(at - since, 0.0) / max(until - since, 1.0) * _WIDE)] = sum_usd
     line = "".join(f"H{x}V{140 - usd / most * 130:.1f}" for x, usd in sums.items())
     parts = ['<path class="axis" d="M0 10V140H640"/>', f'<path class="cost" d="M0 140{line}H{_WIDE}"/>']
-    top = 140 - total / most * 130
-    parts.append(
-        f'<text class="end" x="{_WIDE - 2}" y="{max(top - 5, 11):.1f}">{escaped(usd_words(total))}</text>'
-    )
-    label = f"cost over time: {escaped(usd_words(total))} in all"
+    top, words = 140 - total / most * 130, escaped(usd_words(total))
+    parts.append(f'<text class="end" x="{_WIDE - 2}" y="{max(top - 5, 11):.1f}">{words}</text>')
+    label = f"cost over time: {words} in all"
     if budget_usd is not None:
         y = 140 - budget_usd / most * 130
-        parts.append(
-            f'<path class="budget" d="M0 {y:.1f}H{_WIDE}"/><text x="4" y="{y - 4:.1f}">budget</text>'
-        )
+        parts.append(f'<path class="budget" d="M0 {y:.1f}H{_WIDE}"/>')
+        parts.append(f'<text x="4" y="{y - 4:.1f}">budget</text>')
         label += f"; the budget is used up at {escaped(usd_words(budget_usd))}"
     return _picture(label, _TALL, [*parts, *_hours(since, until, 142)])
 
