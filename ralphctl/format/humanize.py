@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 import time
 from collections.abc import Mapping
@@ -205,13 +206,8 @@ def cut(text: str, width: int) -> str:
         return text
     if text.isascii():
         return text[: width - 1].rstrip() + "…"
-    start, used = "", 0
-    for letter in text:
-        used += cells(letter)
-        if used > width - 1:
-            break
-        start += letter
-    return start.rstrip() + "…"
+    fitting = itertools.takewhile(lambda used: used < width, itertools.accumulate(map(cells, text)))
+    return text[: len(list(fitting))].rstrip() + "…"
 
 
 def cells(text: str) -> int:
