@@ -15,7 +15,7 @@ from ralphctl.offline.state import none_works_in
 from ralphd import wire
 from ralphd.dataclass import dataclass
 from ralphd.errors import HubSilent, NoFleet, NotFound, UnknownRalph, UsageError
-from ralphd.unix_http import UnixConnection
+from ralphd.unix_http import HttpReply, UnixConnection
 
 EVENTS, FLEET_EVENTS = "/events", "/fleet/events"
 # A start waits for its command to be executed, which the daemon bounds at 10 s.
@@ -279,14 +279,18 @@ class Client:
 
     def _parts(self, path: str) -> Iterator[bytes]:
         with transport.exchange(self._connect(_CHANGE_LIMIT_S), "GET", path) as response:
-            while part := response.read1(1 << 16):
-                yield part
+            yield from parts_of(response)
 
 
 def absent_words(target: str, verb: str) -> str:
     """Return what becomes of a request to a ralph ``HOST/NAME`` whose machine is absent."""
     host, _, name = target.partition("/")
     return f"{host} is absent: {name} gets `{verb}` when it is back, within a day"
+
+
+def parts_of(response: HttpReply) -> Iterator[bytes]:
+    """Yield the body of a reply, as it comes."""
+    return iter(lambda: response.read1(1 << 16), b"")
 
 
 def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:
