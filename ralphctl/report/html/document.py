@@ -163,13 +163,9 @@ def _commits(night: NightDetails) -> str:
 
 def _iteration(night: NightDetails, i: int, now: float, *, limit: int) -> str:
     page, body = iteration(night, i, now, limit=limit)
-    return f"<details><summary>{marked(iteration_summary(page))}</summary>{body}</details>\n"
-
-
-def iteration_summary(page: ReportPage) -> str:
-    """Return an iteration on one line."""
     rows = dict(page.rows)
-    return " · ".join((page.state, *(rows[key] for key in _SUMMARY_ROWS if key in rows)))
+    summary = " · ".join((page.state, *(rows[key] for key in _SUMMARY_ROWS if key in rows)))
+    return f"<details><summary>{marked(summary)}</summary>{body}</details>\n"
 
 
 def iteration(night: NightDetails, i: int, now: float, *, limit: int) -> tuple[ReportPage, str]:
