@@ -9,6 +9,14 @@ from ralphctl.format.explanation import localised
 from ralphctl.format.humanize import View, clock, count, last_exit, moment, usd_words
 
 
+def words_of(event: View) -> str:
+    """Return an event in words; empty for one that does not fit: another machine can send anything."""
+    try:
+        return event_words(event["type"], event["data"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""
+
+
 def event_words(kind: str, data: View) -> str:
     """Return what happened, without when and to whom. Users' own loops report too: any key may be missing."""
     match kind:

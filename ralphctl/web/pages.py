@@ -25,7 +25,7 @@ from ralphctl.client.client import Client
 from ralphctl.format import incident_text
 from ralphctl.format.humanize import View, clock, count, last_evening, minute, moment
 from ralphctl.format.log_text import LogPrinter
-from ralphctl.mcp.replies import plain
+from ralphctl.mcp.replies import clipped, plain
 from ralphctl.report import iteration, model, night, pages, read, text
 from ralphctl.report.html import charts, document
 from ralphctl.report.html.details import PART_BYTES, details
@@ -40,7 +40,6 @@ LOG_LINES: Final = 200
 MOST_ITERATIONS: Final = 50
 _MOST_NEEDS, _MOST_WORKING, _MOST_FINISHED, _MOST_STRIPS, _MOST_EVENTS, _MOST_TASKS = 20, 40, 100, 24, 12, 60
 _TAIL_LINES: Final = 12
-_LINE_CHARS: Final = 2000
 _LOG_CHARS: Final = 100_000
 _AGAIN_S: Final = 60.0
 """How old the strip of a ralph at work may be."""
@@ -110,9 +109,7 @@ class Pages:
         printer.end()
         printed = plain(out.getvalue().decode(errors="replace")).rstrip("\n").split("\n")
         lines, room = list[str](), _LOG_CHARS
-        for line in reversed(printed[-LOG_LINES:]):
-            if len(line) > _LINE_CHARS:
-                line = f"{line[:_LINE_CHARS]}… ({len(line)} characters)"
+        for line in map(clipped, reversed(printed[-LOG_LINES:])):
             room -= len(line)
             if room < 0:
                 break
