@@ -85,9 +85,8 @@ def mcp(allow: list[str]) -> None:
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
-    hints = {"act": acts, "start": starts}
-    names = (*_READS, *_CHANGES)
-    listed = [(getattr(tools, name), hints.get(name, reads)) for name in names]
+    hints = dict.fromkeys(_READS, reads) | {"act": acts, "start": starts}
+    listed = [(getattr(tools, name), hint) for name, hint in hints.items()]
     more = "" if allow else " This server is read-only (ralphctl mcp --allow act,start)."
     server.run(listed, [*_READS, *allow], instructions=_INSTRUCTIONS + more)
 

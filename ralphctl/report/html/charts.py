@@ -9,7 +9,7 @@ from typing import Final
 from ralphctl.format.humanize import minute, usd_words
 from ralphctl.format.output import clean
 from ralphctl.report.model import MICRO
-from ralphctl.report.strip import CELLS
+from ralphctl.report.strip import CELLS, DRAWN
 from ralphd.core.time import Moment
 
 _WIDE: Final = 640
@@ -47,8 +47,8 @@ def strip(name: str, cells: Sequence[str], since: Moment, until: Moment) -> str:
 
 def legend() -> str:
     """Return what the bars of a strip mean."""
-    parts, wide = [], _WIDE / (len(CELLS) - 1)
-    for i, state in enumerate(state for state in CELLS if state != "stopped"):
+    parts, wide = [], _WIDE / len(DRAWN)
+    for i, state in enumerate(DRAWN):
         x, top = i * wide, _TOPS.get(state, 0)
         parts.append(f'<rect class="{state}" x="{x:.1f}" y="{top}" width="16" height="{24 - top}"/>')
         if state in _MARKS:

@@ -112,9 +112,8 @@ def _ralph(page: ReportPage, night: NightDetails, now: float, *, limit: int, lev
         meets = None if left is None else left + summary.cost.micro_usd / model.MICRO
         chart = charts.cost(summary.spending, summary.since, summary.until, meets)
         parts += _section("Cost over time", level, f"<figure>{chart}</figure>")
-    for section in page.sections:
-        parts += page_section(section, level)
-    for section in pages.tasks_page(report, night.inbox.notes).sections if report.tasks else ():
+    tasks = pages.tasks_page(report, night.inbox.notes).sections if report.tasks else ()
+    for section in (*page.sections, *tasks):
         parts += page_section(section, level)
     parts += _section("Commits", level, _commits(night))
     iterations = [_iteration(night, i, now, limit=limit) for i in reversed(range(len(night.iterations)))]
