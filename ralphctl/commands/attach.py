@@ -9,9 +9,9 @@ import click
 from ralphctl.cli.click_ext import ralph_command, the_ralph
 from ralphctl.client.waiting import is_settled
 from ralphctl.format import state_text
-from ralphctl.live.foreground import Attached, AttachEnd, say
+from ralphctl.live.foreground import Attached, AttachEnd
 from ralphctl.live.keys import Keyboard, Waker
-from ralphctl.live.screen import have_streams, let_go_of_stderr
+from ralphctl.live.screen import have_streams, let_go_of_stderr, say
 from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import UnknownRalph

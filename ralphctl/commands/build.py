@@ -16,9 +16,9 @@ from ralphctl.commands import start
 from ralphctl.format import checkpoint_text, state_text
 from ralphctl.format.humanize import until
 from ralphctl.format.output import clean, note
-from ralphctl.live.foreground import BuildEnd, Foreground, StopSignals, say
+from ralphctl.live.foreground import BuildEnd, Foreground, StopSignals
 from ralphctl.live.keys import Keyboard, View, Waker
-from ralphctl.live.screen import have_streams, let_go_of_stderr
+from ralphctl.live.screen import have_streams, let_go_of_stderr, say
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised

@@ -107,8 +107,8 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a message on a line of its own, on stderr."""
-        with self.aside(), suppress(OSError):
-            message(text)
+        with self.aside():
+            say(text)
 
     def rest(self) -> None:
         """Remove the region until ``wake``, while another program has the terminal."""
@@ -217,6 +217,12 @@ def have_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
+
+
+def say(text: str) -> None:
+    """Print a message, unless the terminal is gone."""
+    with suppress(OSError):
+        message(text)
 
 
 def let_go_of_stderr() -> None:
