@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ralphctl.format.humanize import part
 from ralphd.core.text import one_line
 from ralphd.core.time import rfc3339
 from ralphd.dataclass import dataclass
@@ -152,10 +153,8 @@ class Signatures:
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = directory / "nonces.json", clock
-        nonces = (peek(self._path) or {}).get("nonces")
-        self._nonces = (
-            {key: at for key, at in nonces.items() if type(at) is float} if type(nonces) is dict else {}
-        )
+        nonces = part(peek(self._path) or {}, "nonces")
+        self._nonces = {key: at for key, at in nonces.items() if type(at) is float}
 
     def check(self, device: Device, signature: str, origin: str, body: bytes) -> dict[str, Any]:
         """Return the object in a body that the device signed just now, and never before. Raise Forbidden."""
