@@ -38,9 +38,8 @@ def event_words(kind: str, data: View) -> str:
             return f"{data['item']} {_ITEMS[kind]}{data.get('previous') or ''}{why}"
         case "fleet.fenced" if data.get("item"):
             saved = ", ".join(map(str, data.get("refs") or ())) or "nowhere but here"
-            return (
-                f"{data['item']} is {data.get('by') or 'another machine'}'s now; what was not pushed: {saved}"
-            )
+            owner = data.get("by") or "another machine"
+            return f"{data['item']} is {owner}'s now; what was not pushed: {saved}"
     if kind in _WORDS and not data.get("message"):
         return _WORDS[kind]
     if isinstance(data.get("message"), str):
