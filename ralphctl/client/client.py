@@ -15,7 +15,7 @@ from ralphctl.offline.state import none_works_in
 from ralphd import wire
 from ralphd.dataclass import dataclass
 from ralphd.errors import HubSilent, NoFleet, NotFound, UnknownRalph, UsageError
-from ralphd.unix_http import UnixConnection
+from ralphd.unix_http import HttpReply, UnixConnection
 
 EVENTS, FLEET_EVENTS = "/events", "/fleet/events"
 # A start waits for its command to be executed, which the daemon bounds at 10 s.
@@ -117,9 +117,8 @@ class Client:
         """Request it of a ralph ``HOST/NAME``. Raise HubSilent where the request waits for the machine."""
         host, _, name = target.partition("/")
         if words:
-            raise UsageError(
-                f"--{next(iter(words))} does not reach another machine", mend=f"type it on {host}"
-            )
+            what = f"--{next(iter(words))} does not reach another machine"
+            raise UsageError(what, mend=f"type it on {host}")
         reply = self.order(host, action, name).value
         if not reply["done"]:
             raise HubSilent(absent_words(target, action), mend="ralphctl fleet status")
@@ -250,6 +249,10 @@ class Client:
         """Yield the last ``number`` events, of this machine or (``FLEET_EVENTS``) of all."""
         return events_of(lines_of(self._parts(f"{path}?replay={number}&follow=false")))
 
+    def last_event(self, path: str = EVENTS) -> int:
+        """Return the id of the latest event; 0 if there is none."""
+        return max((int(event["id"]) for event in self.past_events(1, path)), default=0)
+
     def events_after(self, id: int, path: str = EVENTS) -> Iterator[dict[str, Any]]:
         """Yield the events that are kept after the one with this id."""
         return events_of(lines_of(self._parts(f"{path}?since={id}&follow=false")))
@@ -276,14 +279,18 @@ class Client:
 
     def _parts(self, path: str) -> Iterator[bytes]:
         with transport.exchange(self._connect(_CHANGE_LIMIT_S), "GET", path) as response:
-            while part := response.read1(1 << 16):
-                yield part
+            yield from parts_of(response)
 
 
 def absent_words(target: str, verb: str) -> str:
     """Return what becomes of a request to a ralph ``HOST/NAME`` whose machine is absent."""
     host, _, name = target.partition("/")
     return f"{host} is absent: {name} gets `{verb}` when it is back, within a day"
+
+
+def parts_of(response: HttpReply) -> Iterator[bytes]:
+    """Yield the body of a reply, as it comes."""
+    return iter(lambda: response.read1(1 << 16), b"")
 
 
 def lines_of(parts: Iterable[bytes]) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from urllib.parse import urlencode
 
 from ralphctl.client import transport
-from ralphctl.client.client import EVENTS, Client, batches_of, events_of
+from ralphctl.client.client import EVENTS, Client, batches_of, events_of, parts_of
 from ralphctl.format.output import message
 from ralphd import wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, HubSilent, RalphdError, ShuttingDown
@@ -20,7 +20,6 @@ _CONNECT_LIMIT_S = 10.0
 _SILENCE_LIMIT_S = 60.0  # of the events' stream, which is never silent for longer than 15 s
 _BEGINNING = ("tail", "since")
 _MOST_BATCHES = 16
-_PART = 1 << 16
 
 
 StreamRequest: TypeAlias = tuple[str, Mapping[str, str], Mapping[str, str], float | None]
@@ -128,4 +127,4 @@ def _batches(client: Client, request: StreamRequest) -> Iterator[list[bytes]]:
     connection = transport.connect(client.paths, timeout_s=_CONNECT_LIMIT_S)
     connection.sock.settimeout(silence_s)
     with transport.exchange(connection, "GET", f"{path}?{urlencode(query)}", headers=headers) as response:
-        yield from batches_of(iter(lambda: response.read1(_PART), b""))
+        yield from batches_of(parts_of(response))

@@ -9,10 +9,9 @@ import click
 from ralphctl.cli.click_ext import ralph_command, the_ralph
 from ralphctl.client.waiting import is_settled
 from ralphctl.format import state_text
-from ralphctl.live.foreground import Attached, AttachEnd, say
+from ralphctl.live.foreground import Attached, AttachEnd
 from ralphctl.live.keys import Keyboard, Waker
-from ralphctl.live.screen import have_streams, let_go_of_stderr
-from ralphctl.live.view import last_event
+from ralphctl.live.screen import have_streams, let_go_of_stderr, say
 from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import UnknownRalph
@@ -40,7 +39,7 @@ def attach(name: str | None, tail: int, verbose: bool, raw: bool) -> int:
     """
     have_streams()
     client, name = the_ralph(name)
-    view, after = client.ralph(name).value, last_event(client)
+    view, after = client.ralph(name).value, client.last_event()
     with Keyboard(Waker()) as keyboard:
         attached = Attached(client, view, tail, after, keyboard)
         attached.events = "verbose" if verbose else "raw" if raw else "text"

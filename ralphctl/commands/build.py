@@ -16,10 +16,9 @@ from ralphctl.commands import start
 from ralphctl.format import checkpoint_text, state_text
 from ralphctl.format.humanize import until
 from ralphctl.format.output import clean, note
-from ralphctl.live.foreground import BuildEnd, Foreground, StopSignals, say
+from ralphctl.live.foreground import BuildEnd, Foreground, StopSignals
 from ralphctl.live.keys import Keyboard, View, Waker
-from ralphctl.live.screen import have_streams, let_go_of_stderr
-from ralphctl.live.view import last_event
+from ralphctl.live.screen import have_streams, let_go_of_stderr, say
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised
@@ -82,7 +81,7 @@ def _supervised(body: dict[str, object], place: Path) -> int:
     try:
         daemon.start()
         daemon.await_ready(lambda: stops.stop)
-        began_at, after = datetime.now(UTC).isoformat().replace("+00:00", "Z"), last_event(daemon.client)
+        began_at, after = datetime.now(UTC).isoformat().replace("+00:00", "Z"), daemon.client.last_event()
         view = _register(daemon.client, body, stops)
         with Keyboard(waker) as keyboard:
             _tell_start(view, has_keys=keyboard.is_usable)

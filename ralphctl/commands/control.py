@@ -62,11 +62,7 @@ def waiting_options(function: Any) -> Any:
     return click.option("--wait-timeout", type=SECONDS, metavar="S", help=limit)(function)
 
 
-def _is_active(view: waiting.View) -> bool:
-    return not waiting.is_settled(view)
-
-
-class _Ralphs:
+class NamedRalphs:
     """The ralphs that a command is for. Of several, a fault of one leaves the others alone.
 
     ``code`` is the worst exit code so far. Raise UsageError for names with ``--all``, UnknownRalph where no
@@ -74,7 +70,8 @@ class _Ralphs:
     """
 
     def __init__(
-        self, names: Sequence[str], every: bool, applies: Callable[[waiting.View], bool] = _is_active,
+        self, names: Sequence[str], every: bool = False,
+        applies: Callable[[waiting.View], bool] = lambda view: not waiting.is_settled(view),
         *, in_fleet: bool = False,
     ) -> None:  # fmt: skip
         if every and names:
@@ -109,7 +106,7 @@ class _Ralphs:
 
 
 def _ask_and_wait(
-    ralphs: _Ralphs, action: str, *, no_wait: bool, wait_timeout: float | None, at_once: bool = False
+    ralphs: NamedRalphs, action: str, *, no_wait: bool, wait_timeout: float | None, at_once: bool = False
 ) -> int:
     """Send the request to all, then wait for one after the other. Return the exit code."""
     client, restarts = ralphs.client, action == "restart"
@@ -156,14 +153,14 @@ def stop(names: tuple[str, ...], every: bool, at_once: bool, **wait: Any) -> int
     SIGTERM, and is killed with all its processes when its grace period is over. HOST/NAME is a ralph on
     another machine of the fleet; pause and resume take it too.
     """
-    return _ask_and_wait(_Ralphs(names, every, in_fleet=True), "stop", at_once=at_once, **wait)
+    return _ask_and_wait(NamedRalphs(names, every, in_fleet=True), "stop", at_once=at_once, **wait)
 
 
 @ralphs_command
 @waiting_options
 def restart(names: tuple[str, ...], every: bool, **wait: Any) -> int:
     """Stop each NAME, then start it again; wait until the new run is up."""
-    return _ask_and_wait(_Ralphs(names, every), "restart", **wait)
+    return _ask_and_wait(NamedRalphs(names, every), "restart", **wait)
 
 
 @ralphs_command
@@ -174,13 +171,13 @@ def pause(names: tuple[str, ...], every: bool, **wait: Any) -> int:
     The built-in loop, and a loop that reports, finishes its iteration first; the built-in one saves a
     checkpoint and resumes from it. To stop without waiting for the iteration: ralphctl stop --now.
     """
-    return _ask_and_wait(_Ralphs(names, every, in_fleet=True), "pause", **wait)
+    return _ask_and_wait(NamedRalphs(names, every, in_fleet=True), "pause", **wait)
 
 
 @ralphs_command
 def resume(names: tuple[str, ...], every: bool) -> int:
     """Resume each paused NAME; the built-in loop continues from its checkpoint."""
-    ralphs = _Ralphs(names, every, applies=lambda view: view["state"] == "paused", in_fleet=True)
+    ralphs = NamedRalphs(names, every, applies=lambda view: view["state"] == "paused", in_fleet=True)
     for name in ralphs.names:
         with ralphs.one():
             ralphs.tell(ralphs.client.ask(name, "resume"))
@@ -195,7 +192,7 @@ def rm(names: tuple[str, ...], every: bool, yes: bool) -> int:
     At a terminal it asks first. The files in its directory stay as they are. The copies of the repository
     and of ignored files such as .env stay for 30 days: ralphctl vault list.
     """
-    ralphs = _Ralphs(names, every, applies=waiting.is_settled)
+    ralphs = NamedRalphs(names, every, applies=waiting.is_settled)
     if ralphs.names and not yes and not click_ext.wants_json() and can_ask():
         message("Logs, history and checkpoint go; the files in the working directory stay.")
         if not confirmed(f"Remove {', '.join(ralphs.names)}? [y/N]"):

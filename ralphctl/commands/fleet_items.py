@@ -1,22 +1,16 @@
 """fleet: the machines and items of a fleet, as this machine's daemon sees them."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    end_if_json,
-    printed_as_json,
-    the_client,
-    time_option,
-    value_for_text,
-)
+from ralphctl.cli import click_ext
+from ralphctl.cli.click_ext import CommonCommand, the_client, value_for_text
+from ralphctl.client.client import absent_words
 from ralphctl.format.humanize import ago, clock, count, minute, moment
-from ralphctl.format.output import PLAIN_COLUMNS, clean, columns, fitted, has_colour, note, wrapped_table
+from ralphctl.format.output import PLAIN_COLUMNS, clean, note, table_here
 from ralphd import wire
 from ralphd.errors import UnknownRalph, UsageError, WrongState
 
@@ -99,22 +93,13 @@ def submit(repository: str, copies: int, **given: Any) -> None:
       ralphctl fleet submit git@example.com:team/app.git
       ralphctl fleet submit https://example.com/team/app.git --label docker --agent claude --memory 6
     """
-    need = {
-        "labels": list(given["labels"]),
-        "agents": list(given["agents"]),
-        "cpus": given["cpus"],
-        "memory_bytes": given["memory"] << 30,
-        "disk_bytes": given["disk"] << 30,
-    }
-    flags = {
-        "max_cost_usd": given["max_cost"],
-        "max_iterations": given["max_iterations"],
-        "agents": need["agents"],
-    }
-    asked = {key: given[key] for key in ("base", "branch", "priority")} | {"prefer": list(given["prefer"])}
+    need = {key: given[key] for key in ("labels", "agents", "cpus")}
+    need |= {f"{key}_bytes": given[key] << 30 for key in ("memory", "disk")}
+    flags = {key: given[key] for key in ("max_iterations", "agents")} | {"max_cost_usd": given["max_cost"]}
+    asked = {key: given[key] for key in ("base", "branch", "priority", "prefer")}
     for _ in range(copies):
         reply = the_client().submit({"repo": repository, **asked, "need": need, "flags": flags})
-        if not printed_as_json(reply):
+        if not click_ext.printed_as_json(reply):
             _print_explained(reply.value)
 
 
@@ -150,7 +135,7 @@ def logs(target: str, **options: Any) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Wait for new events, across restarts of the hub.")
 @click.option("-n", "--tail", type=click.IntRange(0, 10_000), metavar="N",
               help="Show the last N events (20; all with --since; 0 with -f).")  # fmt: skip
-@time_option("--since", "Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
+@click_ext.time_option("--since", "Show events from TIME on: 10m, 07:00, 2026-11-21T20:00Z.")
 @click.option("--type", "kind", metavar="TYPE", help="Show only TYPE: ralph.paused, 'item.*'.")
 def events(target: str | None, **options: Any) -> None:
     """List events of all machines, or of one, or of one ralph; one per line.
@@ -168,7 +153,7 @@ def events(target: str | None, **options: Any) -> None:
 def quota() -> None:
     """List the accounts whose limit is reached, as the machines of the fleet know it."""
     fleet = the_client().fleet().value
-    end_if_json({"limits": fleet["limits"]})
+    click_ext.end_if_json({"limits": fleet["limits"]})
     if not fleet["limits"]:
         click.echo("no account is limited")
         return
@@ -185,10 +170,9 @@ def takeover(item: str, *, at_once: bool) -> None:
     saved under refs/ralph/stale when it comes back.
     """
     if not at_once:
+        what = "say that the other machine is gone: --now"
         why = "another machine takes it over without you once its machine is silent for long enough"
-        raise UsageError(
-            "say that the other machine is gone: --now", why=why, mend=f"ralphctl fleet explain {item}"
-        )
+        raise UsageError(what, why=why, mend=f"ralphctl fleet explain {item}")
     _print_explained(value_for_text(the_client().act_on_item(item, "takeover")))
 
 
@@ -197,8 +181,7 @@ def _verb(name: str, purpose: str) -> click.Command:
     def act(item: str) -> None:
         _print_explained(value_for_text(the_client().act_on_item(item, name)))
 
-    act.__doc__ = purpose
-    return click.command(name, cls=CommonCommand)(act)
+    return click.command(name, cls=CommonCommand, help=purpose)(act)
 
 
 hold = _verb("hold", "Stop ITEM where it runs, and leave it to a person. What is pushed stays.")
@@ -218,12 +201,9 @@ def _order(verb: str, purpose: str) -> click.Command:
         if reply["done"]:
             click.echo(f"{clean(target)}: {verb} requested; it is {clean(reply['ralph']['state'])}")
         else:
-            click.echo(
-                f"{clean(machine)} is absent: {clean(name)} gets `{verb}` when it is back, within a day"
-            )
+            click.echo(clean(absent_words(target, verb)))
 
-    order.__doc__ = purpose
-    return click.command(verb, cls=CommonCommand)(order)
+    return click.command(verb, cls=CommonCommand, help=purpose)(order)
 
 
 stop = _order("stop", "Stop a ralph on another machine, or the ralph of an item.")
@@ -239,8 +219,7 @@ def _drain(verb: str, purpose: str) -> click.Command:
         state = "gives back its items, and takes no more" if reply["draining"] else "takes items again"
         click.echo(f"{clean(reply['host'])} {state}")
 
-    drain.__doc__ = purpose
-    return click.command(verb, cls=CommonCommand)(drain)
+    return click.command(verb, cls=CommonCommand, help=purpose)(drain)
 
 
 drain = _drain("drain", "Have HOST (this machine unless given) push, give back its items and take no more.")
@@ -249,15 +228,16 @@ undrain = _drain("undrain", "Have HOST (this machine unless given) take items ag
 
 def _limit(limit: View, now: float) -> Sequence[str]:
     ends = moment(limit["until"])
-    account = clean(limit["agent"]) + (f"@{clean(limit['account'])}" if limit["account"] else "")
     until = f"until {minute(ends, now)}" if ends else "until it answers again"
-    return (account, clean(limit["state"]), until, clean(limit["by"] or "-"))
+    return (clean(_account(limit)), clean(limit["state"]), until, clean(limit["by"] or "-"))
+
+
+def _account(of: View) -> str:
+    return str(of["agent"]) + (f"@{of['account']}" if of["account"] else "")
 
 
 def _host(host: View, now: float, *, own: str) -> Sequence[str]:
-    agents = sorted(
-        {each["agent"] + (f"@{each['account']}" if each["account"] else "") for each in host["logins"]}
-    )
+    agents = sorted({_account(each) for each in host["logins"]})
     return (
         clean(host["host"]) + " (here)" * (host["host"] == own),
         clean(host["state"]),
@@ -305,6 +285,4 @@ def _print_explained(explained: View) -> None:
 
 
 def _print(rows: Sequence[Sequence[str]]) -> None:
-    room = columns(sys.stdout) or PLAIN_COLUMNS * 2
-    for line in wrapped_table(rows, fitted(rows, room), colour=has_colour(sys.stdout)):
-        click.echo(line)
+    click.echo(table_here(rows, otherwise=PLAIN_COLUMNS * 2))

@@ -16,7 +16,7 @@ from ralphctl.cli.click_ext import end_if_json, ralph_command, the_client, the_r
 from ralphctl.client.client import EVENTS, FLEET_EVENTS, Client
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format import explanation, state_text
-from ralphctl.format.event_text import event_words
+from ralphctl.format.event_text import words_of
 from ralphctl.format.humanize import cut, moment
 from ralphctl.format.output import clean, columns, has_colour, message
 from ralphd.errors import DaemonNotRunning, UnknownRalph, UsageError
@@ -89,11 +89,7 @@ def _past(client: Client, name: str | None, number: int, path: str, *, follow: b
 def _line(event: dict[str, Any], width: int) -> str:
     at = moment(event["at"])
     when = "?" if at is None else f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}"
-    try:
-        text = clean(event_words(event["type"], event["data"]))
-    except (AttributeError, KeyError, TypeError, ValueError):  # another machine can say anything
-        text = ""
-    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {text}".rstrip()
+    return f"{when}  {_who(event):<{width}}  {event['type']:<18}  {clean(words_of(event))}".rstrip()
 
 
 def _who(event: dict[str, Any]) -> str:
@@ -114,9 +110,8 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     """
     now = time.time()
     if name is not None and "/" in name and (run or attempt or lists):
-        raise UsageError(
-            "--list, --run and --attempt read files of this machine", mend=f"ralphctl explain {name}"
-        )
+        what = "--list, --run and --attempt read files of this machine"
+        raise UsageError(what, mend=f"ralphctl explain {name}")
     if sum((run is not None, attempt is not None, lists)) > 1:
         raise UsageError("--list, --run and --attempt exclude one another", mend="ralphctl explain --list")
     try:

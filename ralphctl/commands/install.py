@@ -2,8 +2,7 @@
 
 import os
 import pwd
-import subprocess
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 
 import click
@@ -12,6 +11,7 @@ from ralphctl.cli.click_ext import CommonCommand, end_if_json, refuse_within_run
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
 from ralphctl.format.output import SlowNotice, message, note
+from ralphctl.offline.processes import ask
 from ralphctl.service import systemd, units
 from ralphctl.service.daemon import DaemonExit
 from ralphctl.service.systemd import NoSystemd, NotRoot, SystemdService, hosting
@@ -122,13 +122,8 @@ def _tell_installed(
 
 def service_lingers(name: str) -> bool:
     """Return whether that user's systemd starts at boot and outlives the last session."""
-    answer = ""
-    with suppress(OSError, subprocess.TimeoutExpired):
-        done = subprocess.run(
-            ["loginctl", "show-user", name, "--property=Linger", "--value"],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10.0, check=False,
-        )  # fmt: skip
-        answer = done.stdout.strip() if done.returncode == 0 else ""
+    done = ask(["loginctl", "show-user", name, "--property=Linger", "--value"], os.environ, 10.0)
+    answer = done.text.strip() if done is not None and done.code == 0 else ""
     # loginctl knows nothing of a user who is not logged in; logind keeps the answer in this file.
     return answer == "yes" if answer else Path("/var/lib/systemd/linger", name).exists()
 

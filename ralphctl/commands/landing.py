@@ -141,12 +141,8 @@ def _queue_lines(shown: dict[str, Any], now: float, width: int | None, *, every:
         yield from (f"  {line}" for line in (wrapped(blocked, width - 2) if width else [blocked]))
     rows = []
     for each in shown["candidates"]:
-        if (
-            every
-            or each["next"]
-            or overview.is_aside(each)
-            or now - (moment(each["ended_at"]) or now) < DAY_S
-        ):
+        is_recent = now - (moment(each["ended_at"]) or now) < DAY_S
+        if every or is_recent or each["next"] or overview.is_aside(each):
             step = clean(each["next"]) if each["next"] != shown["blocked"] else ""
             why = clean(each["why"]) if not step or step not in each["why"] else ""
             why = clean(overview.aside_words(each, shown["target"])) if overview.is_aside(each) else why

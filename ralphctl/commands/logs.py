@@ -133,9 +133,8 @@ def _parts(
     if not (iteration or task):
         return [words]
     if "/" in name:
-        raise UsageError(
-            "--iteration and --task do not reach another machine", mend=f"ralphctl logs {name} --since 2h"
-        )
+        what = "--iteration and --task do not reach another machine"
+        raise UsageError(what, mend=f"ralphctl logs {name} --since 2h")
     entries = client.iterations(name, 1000).value["iterations"]
 
     def find(part: Mapping[str, str], line: str) -> str | None:

@@ -79,20 +79,16 @@ def mcp(allow: list[str]) -> None:
     os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
     # Within a run the daemon refuses these, so they are not shown as what is allowed now. Some agents start
     # their servers without the variables of the run.
-    tools = _Tools(_client(socket_given()), [] if is_within_run() else allow)
+    socket, here = socket_given(), discovery.here()
+    client = Client(lambda: discovery.candidates(socket, os.environ, here))
+    tools = _Tools(client, [] if is_within_run() else allow)
     reads = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
     acts = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
     starts = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True)
-    hints = {"act": acts, "start": starts}
-    names = (*_READS, *_CHANGES)
-    listed = [(getattr(tools, name), hints.get(name, reads)) for name in names]
+    hints = dict.fromkeys(_READS, reads) | {"act": acts, "start": starts}
+    listed = [(getattr(tools, name), hint) for name, hint in hints.items()]
     more = "" if allow else " This server is read-only (ralphctl mcp --allow act,start)."
     server.run(listed, [*_READS, *allow], instructions=_INSTRUCTIONS + more)
-
-
-def _client(socket: str | None) -> Client:
-    here = discovery.here()
-    return Client(lambda: discovery.candidates(socket, os.environ, here))
 
 
 class _Tools:
@@ -178,8 +174,7 @@ class _Tools:
     def _last_event(self, name: str) -> int:
         if name:
             self._client.ralph(_checked(name))  # nobody waits for an unknown one
-        path = FLEET_EVENTS if "/" in name else EVENTS
-        return max((int(event["id"]) for event in self._client.past_events(1, path)), default=0)
+        return self._client.last_event(FLEET_EVENTS if "/" in name else EVENTS)
 
     def _events(self, name: str, after: int, kind: str) -> tuple[list[dict[str, Any]], int]:
         """Return events of a ralph, or of all, and the id of the last one that was looked at."""

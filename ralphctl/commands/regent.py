@@ -24,6 +24,9 @@ from ralphd import wire
 from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
 from ralphd.overview import has_a_run
 
+_APPLIED_AT_ONCE = ("logs.total_bytes", "notify.", "web.", "webhooks[")
+"""How keys begin that no ralph has to be reloaded for."""
+
 
 @click.group(cls=click_ext.LazyGroup)
 def regent() -> None:
@@ -157,9 +160,7 @@ def reload() -> None:
         click.echo(f"ralphd (pid {pid}): nothing has changed")
         return
     click.echo("\n".join([f"ralphd (pid {pid}): {count(len(changes), 'change')}", *change_lines(changes)]))
-    if not all(
-        change["key"].startswith(("logs.total_bytes", "notify.", "web.", "webhooks[")) for change in changes
-    ):
+    if not all(change["key"].startswith(_APPLIED_AT_ONCE) for change in changes):
         click.echo("  next: ralphctl reload NAME  (for each ralph that should use it)")
 
 

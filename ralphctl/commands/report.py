@@ -47,9 +47,8 @@ def report(
     """
     as_html = as_html or opened
     if md + as_html + wants_json() > 1:
-        raise UsageError(
-            "--md, --html or --json at once", why="choose one of them", mend="ralphctl report --md"
-        )
+        why = "choose one of them"
+        raise UsageError("--md, --html or --json at once", why=why, mend="ralphctl report --md")
     now = time.time()
     until = now if until is None else min(until, now)
     since = last_evening(now) if since is None else since
@@ -91,9 +90,8 @@ def _open(html: str, name: str) -> None:
     try:
         path = save(html, name, os.environ)
     except OSError as fault:
-        raise UnusableState(
-            f"the report cannot be written: {fault}", mend="ralphctl report --html > FILE"
-        ) from fault
+        what = f"the report cannot be written: {fault}"
+        raise UnusableState(what, mend="ralphctl report --html > FILE") from fault
     is_open = webbrowser.open(path.as_uri())
     print(f"report: {path}" + ("" if is_open else "  (no browser found here; open it yourself)"))
 

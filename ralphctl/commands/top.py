@@ -6,14 +6,8 @@ import time
 
 import click
 
-from ralphctl.cli.click_ext import (
-    CommonCommand,
-    ExtraMissing,
-    end_if_json,
-    socket_given,
-    the_client,
-    wants_json,
-)
+from ralphctl.cli import click_ext
+from ralphctl.cli.click_ext import CommonCommand, the_client, wants_json
 from ralphctl.format.humanize import last_evening
 from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour
 from ralphd import wire
@@ -45,13 +39,12 @@ def top(*, once: bool) -> int | None:
     if once or wants_json():  # else a thread reads them, after the first picture
         shown.read_elsewhere(client)
         shown.read_nights(shown.views, now)
-    end_if_json(shown.document(now), ensure_ascii=False)
+    click_ext.end_if_json(shown.document(now), ensure_ascii=False)
     if not once:
-        from ralphctl.live.view import last_event
         from ralphctl.top.app import TopApp
 
-        words = [f"--socket={socket_given()}"] if socket_given() else []
-        following = feed.TopFeed(client.without_notices(), shown, last_event(client), colour=colour)
+        words = [f"--socket={socket}"] if (socket := click_ext.socket_given()) else []
+        following = feed.TopFeed(client.without_notices(), shown, client.last_event(), colour=colour)
         app = TopApp(following, colour=colour, utf8=utf8, words=words)
         code = app.run(mouse=False)
         return app.return_code or wire.EXIT_INTERRUPTED if code is None else code
@@ -69,8 +62,8 @@ def _check() -> None:
     try:
         import textual  # noqa: F401
     except ImportError as missing:
-        once = "ralphctl top --once"
-        raise ExtraMissing("ralphctl top needs a package", "tui", "textual>=8,<9", missing, once) from missing
+        what, once = "ralphctl top needs a package", "ralphctl top --once"
+        raise click_ext.ExtraMissing(what, "tui", "textual>=8,<9", missing, once) from missing
     is_terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
     if not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         what = "this terminal cannot move its cursor (TERM=dumb)" if is_terminal else "top needs a terminal"

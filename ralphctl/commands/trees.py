@@ -1,6 +1,5 @@
 """trees: list worktrees, remove one; and ``start --worktree``, which makes them."""
 
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,20 +11,12 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, printed_as_json, the_client, value_for_text
 from ralphctl.client import discovery
 from ralphctl.client.client import Client
+from ralphctl.commands.control import NamedRalphs
 from ralphctl.format import state_text
 from ralphctl.format.humanize import count, since_words
-from ralphctl.format.output import (
-    PLAIN_COLUMNS,
-    clean,
-    columns,
-    error,
-    fitted,
-    has_colour,
-    note,
-    wrapped_table,
-)
+from ralphctl.format.output import clean, note, table_here
 from ralphd import wire
-from ralphd.errors import BadName, DaemonNotRunning, RalphdError, UsageError
+from ralphd.errors import BadName, UsageError
 
 _MOST_CHARS = 200
 _NO_NAME = "\0"
@@ -78,10 +69,9 @@ def worktree_asked(keys: dict[str, Any], branch: str | None, name: str | None) -
 def check_git_name(text: str, option: str, allowed: str) -> None:
     """Raise UsageError for a value of ``option`` that git cannot take as the name of anything."""
     if text[:1] in ("", "-") or len(text) > _MOST_CHARS:
+        what = f"{option} {text[:80]!r} names nothing"
         why = f"allowed: {allowed}, at most {_MOST_CHARS} characters, the first one not -"
-        raise UsageError(
-            f"{option} {text[:80]!r} names nothing", why=why, mend=f"git branch --all, then {option} NAME"
-        )
+        raise UsageError(what, why=why, mend=f"git branch --all, then {option} NAME")
 
 
 def start_in_worktrees(client: Client, body: Mapping[str, Any], asked: Mapping[str, Any]) -> int:
@@ -115,43 +105,35 @@ def trees(words: tuple[str, ...], keep: bool) -> int:
       ralphctl trees                            all worktrees
       ralphctl trees rm fix                     remove it after its branch has landed
     """
-    client = the_client()
     if words[:1] == ("rm",) and words[1:]:
-        return _remove(client, [discovery.check_name(name) for name in dict.fromkeys(words[1:])], keep=keep)
+        return _remove([discovery.check_name(name) for name in words[1:]], keep=keep)
     if words or keep:
         raise UsageError("expected: ralphctl trees [rm NAME...]", mend="ralphctl trees rm NAME")
-    _list(value_for_text(client.trees())["trees"])
+    _list(value_for_text(the_client().trees())["trees"])
     return wire.EXIT_OK
 
 
-def _remove(client: Client, names: Sequence[str], *, keep: bool) -> int:
+def _remove(names: Sequence[str], *, keep: bool) -> int:
     """Remove each of them, and print what became of it. Return the worst exit code."""
-    code = wire.EXIT_OK
-    for name in names:
-        try:
-            reply = client.remove_tree(name, keep=keep)
-        except RalphdError as fault:
-            if len(names) == 1 or isinstance(fault, DaemonNotRunning):
-                raise
-            error(fault)
-            code = max(code, fault.exit_code)
-            continue
-        if not printed_as_json(reply):
-            removed = reply.value
-            click.echo(f"{name}: removed {clean(removed['path'])}")
-            if removed["kept_as"]:
-                click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
-    return code
+    ralphs = NamedRalphs(names)
+    for name in ralphs.names:
+        with ralphs.one():
+            reply = ralphs.client.remove_tree(name, keep=keep)
+            if not printed_as_json(reply):
+                removed = reply.value
+                click.echo(f"{name}: removed {clean(removed['path'])}")
+                if removed["kept_as"]:
+                    click.echo(f"  saved as {removed['kept_as']}: git switch -c NAME {removed['kept_as']}")
+    return ralphs.code
 
 
 def _list(trees: Sequence[Mapping[str, Any]]) -> None:
     if not trees:
         click.echo("no worktrees yet: ralphctl start DIR --worktree NAME")
-    room, colour = columns(sys.stdout) or PLAIN_COLUMNS, has_colour(sys.stdout)
     for folder in sorted({str(Path(tree["path"]).parent) for tree in trees}):
         rows = [_HEADS, *(_row(tree) for tree in trees if str(Path(tree["path"]).parent) == folder)]
         click.echo(f"{state_text.directory_name({'directory': folder})}/NAME, on branch ralph/NAME")
-        click.echo("\n".join(wrapped_table(rows, fitted(rows, room), colour=colour)))
+        click.echo(table_here(rows))
 
 
 def _row(tree: Mapping[str, Any]) -> tuple[str, ...]:

@@ -139,8 +139,7 @@ def run_checks(
     results: list[CheckResult] = []
     for check, future in zip(checks, futures, strict=True):
         try:
-            no_answer = unknown(f"no answer within {limit_s:g} s")
-            answer = no_answer if future in late else future.result()
+            answer = unknown(f"no answer within {limit_s:g} s") if future in late else future.result()
         except OSError as fault:
             answer = failed(f"could not be checked: {fault}")
         some = [answer] if isinstance(answer, CheckResult) else answer

@@ -9,6 +9,14 @@ from ralphctl.format.explanation import localised
 from ralphctl.format.humanize import View, clock, count, last_exit, moment, usd_words
 
 
+def words_of(event: View) -> str:
+    """Return an event in words; empty for one that does not fit: another machine can send anything."""
+    try:
+        return event_words(event["type"], event["data"])
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""
+
+
 def event_words(kind: str, data: View) -> str:
     """Return what happened, without when and to whom. Users' own loops report too: any key may be missing."""
     match kind:
@@ -30,9 +38,8 @@ def event_words(kind: str, data: View) -> str:
             return f"{data['item']} {_ITEMS[kind]}{data.get('previous') or ''}{why}"
         case "fleet.fenced" if data.get("item"):
             saved = ", ".join(map(str, data.get("refs") or ())) or "nowhere but here"
-            return (
-                f"{data['item']} is {data.get('by') or 'another machine'}'s now; what was not pushed: {saved}"
-            )
+            owner = data.get("by") or "another machine"
+            return f"{data['item']} is {owner}'s now; what was not pushed: {saved}"
     if kind in _WORDS and not data.get("message"):
         return _WORDS[kind]
     if isinstance(data.get("message"), str):

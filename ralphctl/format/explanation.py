@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from ralphctl.format.gate_text import repair_words
-from ralphctl.format.humanize import View, ago, clock, cut, duration, moment, part
+from ralphctl.format.humanize import View, ago, clock, cut, duration, moment, objects, part
 from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, clean, paint, wrapped_table
 
 _LABEL = 10
@@ -104,7 +104,7 @@ class _Page:
         because = self._text(view, "because")
         yield from self._labelled("rule", f"{rule}: {because}" if rule else because)
         keys = ("name", "seen", "limit")
-        if rows := [[self._text(each, key) for key in keys] for each in _objects(view.get("figures"))]:
+        if rows := [[self._text(each, key) for key in keys] for each in objects(view, "figures")]:
             rows = [[*_HEADS], *rows]
             widths = _fitted(rows, self._columns - len(_INDENT) - 2 * len(_GAP))
             yield from ("", *wrapped_table(rows, widths, colour=self._colour, indent=_INDENT), "")
@@ -115,7 +115,7 @@ class _Page:
     def _saved(self, evidence: View) -> Iterator[str]:
         at = moment(evidence.get("at"))
         when = "" if at is None else f", {clock(at, self._now)}"
-        if processes := _objects(evidence.get("processes")):
+        if processes := objects(evidence, "processes"):
             yield from ("", paint(f"processes before the kill{when}", BOLD, on=self._colour))
             yield from self._processes(processes)
         if isinstance(lines := evidence.get("last_lines"), list) and lines:
@@ -141,10 +141,6 @@ class _Page:
 
     def _text(self, view: View, key: str) -> str:
         return localised(clean(view.get(key) or ""), self._now)
-
-
-def _objects(value: object) -> list[View]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _process(seen: View) -> tuple[str, ...]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
 import time
 from collections.abc import Mapping
@@ -62,6 +63,12 @@ _PAUSES = {
     "iteration_boundary": "before an iteration",
     "unknown": "its command requested it",
 }
+
+
+def objects(view: View, key: str) -> list[View]:
+    """Return the objects in the list under ``key``; an empty list for anything else."""
+    value = view.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def moment(text: object) -> float | None:
@@ -152,15 +159,12 @@ def exit_words(code: object, signal: object) -> str:
 def last_exit(ending: View) -> str:
     """Return how the last run ended, without when."""
     how = exit_words(ending.get("code"), ending.get("signal"))
-    match ending.get("outcome"):
-        case "asked":
-            return f"ended as requested ({how})"
-        case "stalled":
-            return f"hung and was killed ({how})"
-        case "lost":
-            return "lost: its exit status is unknown"
-        case _:
-            return how
+    outcomes = {
+        "asked": f"ended as requested ({how})",
+        "stalled": f"hung and was killed ({how})",
+        "lost": "lost: its exit status is unknown",
+    }
+    return outcomes.get(str(ending.get("outcome")), how)
 
 
 def wait_words(reason: object) -> str:
@@ -202,13 +206,8 @@ def cut(text: str, width: int) -> str:
         return text
     if text.isascii():
         return text[: width - 1].rstrip() + "…"
-    start, used = "", 0
-    for letter in text:
-        used += cells(letter)
-        if used > width - 1:
-            break
-        start += letter
-    return start.rstrip() + "…"
+    fitting = itertools.takewhile(lambda used: used < width, itertools.accumulate(map(cells, text)))
+    return text[: len(list(fitting))].rstrip() + "…"
 
 
 def cells(text: str) -> int:

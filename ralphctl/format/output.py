@@ -127,6 +127,12 @@ def fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:
     return widths
 
 
+def table_here(rows: Sequence[Sequence[str]], otherwise: int = PLAIN_COLUMNS) -> str:
+    """Return a table as wide as stdout, or as ``otherwise`` where that has no width."""
+    widths = fitted(rows, columns(sys.stdout) or otherwise)
+    return "\n".join(wrapped_table(rows, widths, colour=has_colour(sys.stdout)))
+
+
 def error(fault: RalphdError) -> None:
     """Print an error on stderr: what, why, what to do."""
     head, *more = fault.what.splitlines() or [""]

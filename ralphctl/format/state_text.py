@@ -250,8 +250,7 @@ _MOST_ROWS = 6
 
 def drift_rows(view: View) -> list[str]:
     """Return what was changed in its files and is not in force, and the command that applies it."""
-    drift = [each for each in view.get("drift") or () if isinstance(each, dict)]
-    if not drift:
+    if not (drift := humanize.objects(view, "drift")):
         return []
     name = clean(view.get("name") or "NAME")
     lines = [

@@ -13,7 +13,7 @@ from types import FrameType
 
 from ralphctl.client import transport, waiting
 from ralphctl.client.client import Client
-from ralphctl.format.output import message, note
+from ralphctl.format.output import note
 from ralphctl.live.keys import Controls, Keyboard, View, ViewKey
 from ralphctl.live.view import LiveView, ViewClosed
 from ralphctl.service.daemon import PrivateDaemon
@@ -26,12 +26,6 @@ _POLL_S = 0.05
 _ANSWER_S = 3.0
 _FOLLOWERS_S = 0.3
 """Followers in other terminals poll every 0.04 s; they get the last lines before the daemon ends."""
-
-
-def say(text: str) -> None:
-    """Print a message, unless the terminal is gone."""
-    with suppress(OSError):
-        message(text)
 
 
 # --- build ---

@@ -107,8 +107,8 @@ class Screen:
 
     def say(self, text: str) -> None:
         """Print a message on a line of its own, on stderr."""
-        with self.aside(), suppress(OSError):
-            message(text)
+        with self.aside():
+            say(text)
 
     def rest(self) -> None:
         """Remove the region until ``wake``, while another program has the terminal."""
@@ -219,6 +219,12 @@ def have_streams() -> None:
             setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
 
 
+def say(text: str) -> None:
+    """Print a message, unless the terminal is gone."""
+    with suppress(OSError):
+        message(text)
+
+
 def let_go_of_stderr() -> None:
     """Discard what stderr cannot take any more, so that the exit code stays the ralph's."""
     try:
@@ -251,34 +257,22 @@ def countdown_lines(view: Mapping[str, Any], now: float, *, has_keys: bool) -> l
 
     In the last one the time comes first: the reason may be cut off.
     """
-    left, ends, key = wait_left(view, now), wait_ends_at(view), ", s: skip" if has_keys else ""
-    if is_waiting(view, now) and ends is None:
-        text = state_text.waiting_words(view)
-        return [text + key, text]
-    if not left or ends is None:
+    if not is_waiting(view, now):
         return []
-    text = f"{state_text.waiting_words(view)}: {left} left"
-    shortest = f"{left} left: {state_text.waiting_words(view)}"
-    return [f"{text} (until {clock(ends, now)}){key}", text + key, text, shortest]
-
-
-def wait_left(view: Mapping[str, Any], now: float) -> str:
-    """Return the time that is left; empty without a wait."""
-    ends = wait_ends_at(view)
-    return "" if ends is None or ends <= now else duration(ends - now + 0.999)
+    words, ends, key = state_text.waiting_words(view), wait_ends_at(view), ", s: skip" if has_keys else ""
+    if ends is None:
+        return [words + key, words]
+    left = f"{duration(ends - now + 0.999)} left"
+    text = f"{words}: {left}"
+    return [f"{text} (until {clock(ends, now)}){key}", text + key, text, f"{left}: {words}"]
 
 
 def wait_announcement(view: Mapping[str, Any], now: float) -> str:
     """Return a line to print once without a region; empty for a wait that the Regent logs itself."""
     ends = wait_ends_at(view)
     is_logged = view.get("state") == "waiting_for_retry" and not view.get("ralph_pid")
-    if is_logged or not is_waiting(view, now):
+    is_short = ends is not None and ends - now < WORTH_A_LINE_S
+    if is_logged or is_short or not is_waiting(view, now):
         return ""
-    if ends is None:
-        return f"{state_text.waiting_words(view)}; to skip it: ralphctl skip-wait"
-    if ends - now < WORTH_A_LINE_S:
-        return ""
-    left = duration(ends - now + 0.999)
-    return (
-        f"{state_text.waiting_words(view)}, {left} until {clock(ends, now)}; to skip it: ralphctl skip-wait"
-    )
+    span = "" if ends is None else f", {duration(ends - now + 0.999)} until {clock(ends, now)}"
+    return f"{state_text.waiting_words(view)}{span}; to skip it: ralphctl skip-wait"

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from ralphctl.client import streams, waiting
 from ralphctl.client.client import Client
 from ralphctl.format.humanize import cells, count, cut, duration, moment, usd_words
-from ralphctl.format.output import clean, message
+from ralphctl.format.output import clean
 from ralphctl.format.state_text import is_built_in
 from ralphctl.live import news, screen
 from ralphctl.live.keys import Controls, Keyboard, View
@@ -52,12 +52,6 @@ _QUIET_S = 60.0
 
 class ViewClosed(Exception):
     """There will be nothing more to show."""
-
-
-def last_event(client: Client) -> int:
-    """Return the id of the latest event; 0 if there is none."""
-    past = list(client.past_events(1))
-    return int(past[-1]["id"]) if past else 0
 
 
 class LiveView:
@@ -180,10 +174,8 @@ class LiveView:
         return self.client.log(self.name, {**first, "events": self.events})
 
     def _unprinted(self, why: str) -> None:
-        with suppress(OSError):
-            message(
-                f"the output of {self.name} cannot be written here: {why}; it is stored, see ralphctl logs"
-            )
+        what = f"the output of {self.name} cannot be written here: {why}"
+        screen.say(f"{what}; it is stored, see ralphctl logs")
 
     # --- in threads of their own ---
 

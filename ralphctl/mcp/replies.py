@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ralphctl.format import humanize, state_text
-from ralphctl.format.event_text import event_words
-from ralphctl.format.humanize import View, part
+from ralphctl.format.event_text import words_of
+from ralphctl.format.humanize import View, objects, part
 from ralphctl.format.output import clean
 from ralphd import overview, wire
 
@@ -141,8 +141,7 @@ def ralph(view: View, allowed: Collection[str], explanation: View | None = None)
 
 def _why(explanation: View) -> dict[str, Any]:
     keys = ("rule", "title", "because", "done", "at", "missing")
-    figures = explanation.get("figures")
-    shown = [each for each in figures if isinstance(each, dict)][:12] if isinstance(figures, list) else []
+    shown = objects(explanation, "figures")[:12]
     return {
         **{key: explanation.get(key) for key in keys},
         "figures": [f"{each.get('name')}: {each.get('seen')} (limit {each.get('limit')})" for each in shown],
@@ -194,19 +193,19 @@ def log(records: Iterable[Mapping[str, Any]], cursor: str, view: View, allowed: 
 def _log_line(record: Mapping[str, Any]) -> str:
     if "gap" in record:
         return f"[ralphd] gap in the log: {plain(record['gap'])}"
-    text = plain(record.get("text", ""))
-    text = text if len(text) <= _LINE_CHARS else f"{text[:_LINE_CHARS]}… ({len(text)} characters)"
+    text = clipped(plain(record.get("text", "")))
     return text if record.get("stream") == "stdout" else f"[{record.get('stream')}] {text}"
+
+
+def clipped(line: str) -> str:
+    """Return a line of a log; of a long one the beginning, and how long it is."""
+    return line if len(line) <= _LINE_CHARS else f"{line[:_LINE_CHARS]}… ({len(line)} characters)"
 
 
 def event(told: Mapping[str, Any]) -> dict[str, Any]:
     """Return an event in words."""
-    try:
-        text = plain(event_words(told["type"], told["data"]))
-    except (AttributeError, KeyError, TypeError, ValueError):  # another machine can say anything
-        text = ""
     keys = {key: told.get(key) for key in ("id", "at", "ralph", "host", "type")}
-    return keys | {"text": humanize.cut(text, _LINE_CHARS)}
+    return keys | {"text": humanize.cut(plain(words_of(told)), _LINE_CHARS)}
 
 
 def size(value: object) -> int:

@@ -92,10 +92,9 @@ class GuardedServer(MCPServer[Any]):
             return f"unknown tool {name[:100]!r}; the tools: {', '.join(self.allowed)}"
         if name not in self.allowed:
             return f"{name} is not allowed here; to allow it: ralphctl mcp --allow {name}"
-        unknown = sorted(arguments.keys() - schema["properties"].keys())
-        return (
-            f"{name} takes no {unknown[0][:100]!r}, only {', '.join(schema['properties'])}" if unknown else ""
-        )
+        known = schema["properties"]
+        unknown = sorted(arguments.keys() - known.keys())
+        return f"{name} takes no {unknown[0][:100]!r}, only {', '.join(known)}" if unknown else ""
 
 
 def _untitled(schema: Any) -> Any:

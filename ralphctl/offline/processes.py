@@ -57,15 +57,11 @@ def wake(pipe: int, parents: Collection[int]) -> None:
 def _holds(pid: int, pipe: int) -> bool:
     wanted = f"pipe:[{pipe}]"
     with suppress(OSError):  # gone
-        return any(_link(entry) == wanted for entry in Path(f"/proc/{pid}/fd").iterdir())
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):  # closed since
+                if str(entry.readlink()) == wanted:
+                    return True
     return False
-
-
-def _link(entry: Path) -> str:
-    try:
-        return str(entry.readlink())
-    except OSError:  # closed since
-        return ""
 
 
 def none_left() -> bool:

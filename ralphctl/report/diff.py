@@ -22,6 +22,7 @@ _NO_TITLE: Final = ((), ("--format=",))
 _PLAIN: Final = ("--no-show-signature", "--no-notes", "--diff-merges=first-parent")
 _SAFE: Final = ("--no-ext-diff", "--no-textconv", "--submodule=short")
 _PARENTS: Final = ("log", "--no-walk=unsorted", "--ignore-missing", *_PLAIN[:2], "--format=%H %P")
+_PATCHES: Final = ("log", "--no-walk=unsorted", "-p", *_PLAIN, *_SAFE, "--no-color", "--format=%x01%H%x01%s")
 _NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
 
 
@@ -94,19 +95,9 @@ def patches(directory: Path, shas: Sequence[str], *, most_chars: int, limit_s: f
     deadline, given = time.monotonic() + limit_s, "".join(f"{sha}\n" for sha in shas).encode()
     _, types = repo.answer(directory, "cat-file", "--batch-check", given=given, limit_s=limit_s) or (1, b"")
     known = [line.split()[0].decode() for line in types.splitlines() if line.split()[1:2] == [b"commit"]]
-    words = (
-        "log",
-        "--no-walk=unsorted",
-        "-p",
-        *_PLAIN,
-        *_SAFE,
-        "--no-color",
-        "--format=%x01%H%x01%s",
-        *known,
-        "--",
-    )
     if not known:
         return []
+    words = (*_PATCHES, *known, "--")
     with repo.started(
         directory, *words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env=_NO_FETCH
     ) as git:

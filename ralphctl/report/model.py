@@ -329,9 +329,8 @@ class RalphReport:
 def usd_per_hour(summaries: Sequence[SpanSummary], end: Moment) -> float:
     """Return what an hour cost since the first of these began; 0 for a span under 10 minutes."""
     lasted_s = end - min((each.since for each in summaries), default=end)
-    return (
-        sum(each.cost.micro_usd for each in summaries) / MICRO / lasted_s * 3600 if lasted_s >= 600 else 0.0
-    )
+    spent_usd = sum(each.cost.micro_usd for each in summaries) / MICRO
+    return spent_usd / lasted_s * 3600 if lasted_s >= 600 else 0.0
 
 
 def document(reports: Sequence[RalphReport], since: Moment, until: Moment) -> Any:

@@ -121,9 +121,8 @@ def markdown(page: ReportPage) -> str:
     lines = [f"## {_escaped(page.name)}: {_escaped(page.state)}", ""]
     for label, words in page.rows:
         lines.append(f"- **{label}**: {_escaped(words)}" if label else f"  {_escaped(words)}")
-    lines += [
-        f"- **{_escaped(label)}**: `{strip.drawn(cells(strip.MOST_CELLS))}`" for label, cells in page.strips
-    ]
+    for label, cells in page.strips:
+        lines.append(f"- **{_escaped(label)}**: `{strip.drawn(cells(strip.MOST_CELLS))}`")
     for section in page.sections:
         lines += ["", f"### {section.title}", ""]
         for item in section.items:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ralphctl.client import discovery
-from ralphctl.format.humanize import View, part
+from ralphctl.format.humanize import View, objects, part
 from ralphctl.offline import processes
 from ralphctl.offline import state as offline
 from ralphctl.report import gather, model
@@ -178,9 +178,8 @@ def reported_state(view: View) -> model.ReportedState:
     state, wait = text(view.get("state")), part(view, "wait")
     goes_on_at = moment(wait.get("until"))
     has_stopped = state == "failed" or (state == "paused" and goes_on_at is None)
-    agents = part(view, "pool").get("agents")
-    pool = [each for each in agents if isinstance(each, dict)] if isinstance(agents, list) else []
-    out = [each for each in pool if each.get("in") is False and each.get("until") is None]
+    agents = objects(part(view, "pool"), "agents")
+    out = [each for each in agents if each.get("in") is False and each.get("until") is None]
     run_id = text(view.get("run_id")) if overview.has_a_run(view) else ""
     return model.ReportedState(
         state, overview.known_reason(text(wait.get("reason"))) if wait else None, goes_on_at,

@@ -19,6 +19,8 @@ CELLS: Final = {
     "stopped": " ",
 }  # fmt: skip
 """What is drawn for each state, in the order of the legend."""
+DRAWN: Final = tuple(state for state in CELLS if state != "stopped")
+"""The states that are more than an empty cell."""
 PLAIN_CELLS: Final = CELLS | {"working": "#", "waiting": "-", "limited": ".", "failed": "x"}
 """The same for a terminal without these characters."""
 WORST_FIRST: Final = ("failed", "reverted", "limited", "waiting", "testing", "working", "stopped")
@@ -130,13 +132,10 @@ def sparkline(efforts: Iterable[Sequence[int]], number: int) -> str:
     values = [cost for cost, _ in last]
     values = values if any(values) else [commits for _, commits in last]
     most = max(values, default=0) or 1
-    return "".join(
-        _LEVELS[(each * (len(_LEVELS) - 1) + most - 1) // most] if each else "·" for each in values
-    )
+    highest = len(_LEVELS) - 1
+    return "".join(_LEVELS[(each * highest + most - 1) // most] if each else "·" for each in values)
 
 
 def legend(*, encoding: str = "utf-8") -> str:
     """Return what the cells mean; a cell and its word are joined by a no-break space."""
-    return "  ".join(
-        f"{drawn([state], encoding=encoding)}\xa0{state}" for state in CELLS if state != "stopped"
-    )
+    return "  ".join(f"{drawn([state], encoding=encoding)}\xa0{state}" for state in DRAWN)

@@ -13,7 +13,6 @@ from ralphd.dataclass import dataclass
 from ralphd.errors import UsageError
 
 SERVICE = "ralphd.service"
-SOCKET = "ralphd.socket"
 WATCHDOG_S = 60
 """The daemon notifies systemd every 8 s, or three times in this time if that is more often."""
 ABORT_LIMIT_S = 10

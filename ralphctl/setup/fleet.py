@@ -4,9 +4,9 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ralphd import __version__, wire
 from ralphd.errors import HubSilent, RalphdError
@@ -130,18 +130,13 @@ def _needs_extra() -> None:
         import nats  # noqa: F401
         import nkeys  # type: ignore[import-untyped]  # noqa: F401
     except ImportError as missing:
-        why = f"Python has no module {missing.name}"
-        raise RalphdError(
-            "a fleet needs more packages", why=why, mend="make install FLEET=1, or with pip: .[fleet]"
-        ) from missing
+        why, mend = f"Python has no module {missing.name}", "make install FLEET=1, or with pip: .[fleet]"
+        raise RalphdError("a fleet needs more packages", why=why, mend=mend) from missing
 
 
-def _run(work: Awaitable[T]) -> T:
-    async def run() -> T:
-        return await work
-
+def _run(work: Coroutine[Any, Any, T]) -> T:
     logging.getLogger("asyncio").addFilter(lambda record: "eof_received" not in record.msg)  # each TLS end
     try:
-        return asyncio.run(run())
+        return asyncio.run(work)
     except HubUnreachable as fault:
         raise HubSilent("the hub does not answer", why=str(fault), mend="ralphctl fleet doctor") from fault

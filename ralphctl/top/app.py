@@ -119,7 +119,8 @@ class TopApp(App[int]):
     def on_key(self, event: Key) -> None:
         """Act on one key, and show at once what came of it."""
         key, letter = event.key, event.character or ""
-        name, view = self._feed.selected, self._selected_view()
+        name = self._feed.selected
+        view: View = dict(self._feed.model.views.get(name, {}))
         is_answer = self._controls.question is not None
         if is_answer and len(letter) == 1:
             self._controls.press(ord(letter), view)
@@ -135,9 +136,6 @@ class TopApp(App[int]):
     def action_interrupt(self) -> None:
         """Leave, as by Ctrl-C or SIGTERM."""
         self.exit(wire.EXIT_INTERRUPTED)
-
-    def _selected_view(self) -> View:
-        return dict(self._feed.model.views.get(self._feed.selected, {}))
 
     def _select(self, step: int) -> None:
         """Select the ralph that is ``step`` rows below the selected one; without that, the first."""

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from ralphctl.client import streams, transport
-from ralphctl.client.client import FLEET_EVENTS, Client, batches_of, events_of
+from ralphctl.client.client import FLEET_EVENTS, Client, batches_of, events_of, lines_of, parts_of
 from ralphctl.format.log_text import LogPrinter
 from ralphctl.format.output import clean
 from ralphctl.top.model import TopModel
@@ -51,10 +51,9 @@ class LogTail:
         self._socket: socket.socket | None = None
         self._closed = threading.Event()
 
-    def start(self) -> LogTail:
+    def start(self) -> None:
         """Read in a thread of its own."""
         threading.Thread(target=self._follow, daemon=True).start()
-        return self
 
     def close(self) -> None:
         """End the thread and its connection."""
@@ -72,7 +71,7 @@ class LogTail:
                 query = urlencode({"format": "json", "events": "text", "follow": "true", **begin})
                 target = f"{wire.ralph_path(self._name)}/logs?{query}"
                 with transport.exchange(connection, "GET", target) as response:
-                    for lines in batches_of(iter(lambda: response.read1(1 << 16), b"")):
+                    for lines in batches_of(parts_of(response)):
                         if self._closed.is_set():
                             return
                         self.put(map(json.loads, lines))
@@ -164,10 +163,8 @@ class TopFeed:
                 connection = transport.connect(self.client.paths, timeout_s=_SILENCE_S)
                 with transport.exchange(connection, "GET", FLEET_EVENTS) as response:
                     self.read_soon(_OTHERS)
-                    parts = itertools.takewhile(
-                        lambda _: not self._closed.is_set(), iter(lambda: response.read1(1 << 16), b"")
-                    )
-                    for event in events_of(itertools.chain.from_iterable(batches_of(parts))):
+                    parts = itertools.takewhile(lambda _: not self._closed.is_set(), parts_of(response))
+                    for event in events_of(lines_of(parts)):
                         if event["host"] != self.model.host:
                             self.read_soon(f"{event['host']}/{event.get('ralph') or ''}")
                 self.read_soon(_OTHERS)

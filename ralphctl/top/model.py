@@ -82,16 +82,14 @@ class TopModel:
     def read_nights(self, names: Iterable[str], now: float) -> None:
         """Read the histories of these ralphs from the files."""
         own, nights = [name for name in names if name in self.views and "/" not in name], {}
-        for source in (each for name in own for each in read.in_home(self._home(name))):
+        ralphs = Path(self.state_directory, "ralphs")
+        for source in (each for name in own for each in read.in_home(ralphs / name)):
             if self.views[source.name]["directory"] == source.directory:
                 with suppress(OSError):
                     definition, _, summary = read.gathered(source, self.since, now, now)
                     nights[source.name] = TopNight(now, summary, read.budget_usd(definition))
         self.nights = {**self.nights, **nights}
         self.have_nights = True
-
-    def _home(self, name: str) -> Path:
-        return Path(self.state_directory, "ralphs", name)
 
     def cells(self, name: str, number: int) -> list[str]:
         """Return the strip of a ralph in ``number`` cells; none where its history is not known."""
@@ -102,9 +100,8 @@ class TopModel:
 
     def sparkline(self, name: str, number: int) -> str:
         """Return the last iterations of a ralph as bars; empty where its history is not known."""
-        return (
-            strip.sparkline(self.nights[name].summary.efforts.values(), number) if name in self.nights else ""
-        )
+        known = self.nights.get(name)
+        return strip.sparkline(known.summary.efforts.values(), number) if known else ""
 
     def budget(self) -> tuple[float, float, list[str]]:
         """Return what those with a budget spent of it, all of it, and their names."""

@@ -170,10 +170,8 @@ def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int]:
 
 
 def _line(texts: Sequence[str], widths: Sequence[int], shade: str = "") -> str:
-    short = [cut(text, width) for text, width in zip(texts, widths, strict=True) if width]
-    padded = [
-        text + " " * (width - cells(text)) for text, width in zip(short, filter(None, widths), strict=True)
-    ]
+    shown = [(cut(text, width), width) for text, width in zip(texts, widths, strict=True) if width]
+    padded = [text + " " * (width - cells(text)) for text, width in shown]
     padded[_STATE] = paint(padded[_STATE], shade, on=bool(shade))
     return "  ".join(padded).rstrip()
 

@@ -20,27 +20,23 @@ _DESCRIPTORS = 256
 
 async def _serve(settings: dict[str, Any], reader: asyncio.StreamReader) -> None:
     from ralphctl.client.client import Client
-    from ralphctl.web import listening
-    from ralphctl.web.app import WebApp
-    from ralphctl.web.devices import Devices, Signatures
-    from ralphctl.web.guard import Guard
-    from ralphctl.web.news import NewsFeed
-    from ralphctl.web.pairing import PairingDesk
+    from ralphctl.web import app, devices, guard, listening, news, pairing
     from ralphd.store.files import make_private_directory
 
     state, daemon = Path(settings["state_directory"]), settings["socket"]
     directory = state / "web"
     make_private_directory(directory)
     site = listening.site_of(settings["listen"], tuple(settings["hosts"]))
-    devices, news = Devices(directory), NewsFeed(lambda: [daemon])
+    paired, feed = devices.Devices(directory), news.NewsFeed(lambda: [daemon])
     about = {"pid": os.getpid(), "url": site.url, "is_tls": site.is_tls}
-    desk = PairingDesk(site, devices, lambda: about | {"watching": len(news)})
-    app = WebApp(Client(lambda: [daemon]), devices, Signatures(directory), desk, news)
+    desk = pairing.PairingDesk(site, paired, lambda: about | {"watching": len(feed)})
+    signatures = devices.Signatures(directory)
+    serve = app.WebApp(Client(lambda: [daemon]), paired, signatures, desk, feed).serve
     bound = listening.bound(site, state)
     context = listening.tls(site, directory) if site.is_tls else None
     terminals = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind_private(terminals, directory / "control.sock")
-    await listening.listen(Guard(site, devices, app.serve), bound, context)
+    await listening.listen(guard.Guard(site, paired, serve), bound, context)
     await asyncio.start_unix_server(desk.serve_terminal, sock=terminals, limit=4096, backlog=4)
     logging.getLogger(__name__).warning("the page listens on %s", settings["listen"])
     await reader.read()

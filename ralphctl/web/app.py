@@ -6,6 +6,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,21 +84,19 @@ class WebApp:
             return _page(request, await self._drawn(self._pages.problem, fault, device), fault.status)
 
     async def _draw(self, request: WebRequest, device: Device, path: tuple[str, ...]) -> Response:
-        part = request.headers.get(b"ralph-part") == b"1"
-        work: Callable[..., str]
-        words: tuple[Any, ...]
+        draw = partial(self._drawn, part=request.headers.get(b"ralph-part") == b"1")
         match path:
             case ("",):
-                return _page(request, await self._drawn(self._pages.home, device, part=part))
+                drawn = draw(self._pages.home, device)
             case ("ralphs", *name, "log") if name:
-                work, words = self._pages.log, (_checked("/".join(name)), device)
+                drawn = draw(self._pages.log, _checked("/".join(name)), device)
             case ("ralphs", *name, "iterations", number) if _ITERATION.fullmatch(number):
-                work, words = self._pages.iteration, (_checked("/".join(name)), number, device)
+                drawn = draw(self._pages.iteration, _checked("/".join(name)), number, device)
             case ("ralphs", *name):
-                work, words = self._pages.ralph, (_checked("/".join(name)), device)
+                drawn = draw(self._pages.ralph, _checked("/".join(name)), device)
             case _:
                 raise NotFound("the page does not exist")
-        return _page(request, await self._drawn(work, *words, part=part))
+        return _page(request, await drawn)
 
     async def _drawn(self, work: Callable[..., str], *words: Any, **more: Any) -> str:
         """Return a page, drawn in a thread. Raise DaemonBusy where too many are drawn already."""

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ralphctl.format import incident_text, state_text
 from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import View, ago, part
+from ralphctl.format.humanize import View, ago, objects, part
 from ralphctl.format.output import clean
 from ralphctl.mcp import replies
 from ralphctl.report.page import PageSection, ReportPage
@@ -139,7 +139,7 @@ def explained(explanation: View, now: float) -> ReportPage:
     def local(view: View, *keys: str) -> str:
         return ": ".join(filter(None, (localised(clean(view.get(key) or ""), now) for key in keys)))
 
-    missing, figures = explanation.get("missing"), explanation.get("figures")
+    missing, figures = explanation.get("missing"), objects(explanation, "figures")[:_MOST_FIGURES]
     rows = [
         ("what", local(explanation, "title")),
         ("why", local(explanation, "rule", "because")),
@@ -148,8 +148,7 @@ def explained(explanation: View, now: float) -> ReportPage:
         ("tests", local(part(explanation, "verdict"), "title", "because")),
         ("request", _requested(part(explanation, "request"), now)),
     ]
-    seen = [each for each in figures if isinstance(each, dict)] if isinstance(figures, list) else []
-    table = [tuple(local(each, key) for key in ("name", "seen", "limit")) for each in seen[:_MOST_FIGURES]]
+    table = [tuple(local(each, key) for key in ("name", "seen", "limit")) for each in figures]
     sections = (PageSection("Figures", (), (("signal", "observed", "threshold"), *table)),) if table else ()
     return ReportPage("", "", tuple(row for row in rows if row[1]), sections)
 

@@ -15,20 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from ralphctl.format.humanize import part
 from ralphd.core.text import one_line
 from ralphd.core.time import rfc3339
 from ralphd.dataclass import dataclass
 from ralphd.errors import DaemonBusy, Forbidden, RalphdError, UsageError
 from ralphd.plain_files import peek
-from ralphd.store.files import (
-    Broken,
-    Lock,
-    as_json,
-    make_private_directory,
-    read_json,
-    refuse_newer,
-    write_whole,
-)
+from ralphd.store import files
 
 Role = Literal["look", "act"]
 VERSION: Final = 1
@@ -105,21 +98,21 @@ class Devices:
 
     @contextmanager
     def _changing(self) -> Iterator[list[Device]]:
-        make_private_directory(self._path.parent)
-        with Lock.acquire_soon(self._path.with_name("lock")):
+        files.make_private_directory(self._path.parent)
+        with files.Lock.acquire_soon(self._path.with_name("lock")):
             devices = list(self.all())
             yield devices
             content = {"version": VERSION, "devices": [asdict(each) for each in devices]}
-            write_whole(self._path, as_json(content))
+            files.write_whole(self._path, files.as_json(content))
 
     def _read(self) -> tuple[Device, ...]:
         fields = Device.__dataclass_fields__
         try:
-            content = read_json(self._path) or {}
-            refuse_newer(self._path, content.get("version"), VERSION)
+            content = files.read_json(self._path) or {}
+            files.refuse_newer(self._path, content.get("version"), VERSION)
             entries = content.get("devices", ())
             return tuple(Device(**{name: each[name] for name in fields}) for each in entries)
-        except (Broken, KeyError, TypeError):  # every device has to be paired again
+        except (files.Broken, KeyError, TypeError):  # every device has to be paired again
             return ()
 
 
@@ -160,10 +153,8 @@ class Signatures:
 
     def __init__(self, directory: Path, clock: Callable[[], float] = time.time) -> None:
         self._path, self._clock = directory / "nonces.json", clock
-        nonces = (peek(self._path) or {}).get("nonces")
-        self._nonces = (
-            {key: at for key, at in nonces.items() if type(at) is float} if type(nonces) is dict else {}
-        )
+        nonces = part(peek(self._path) or {}, "nonces")
+        self._nonces = {key: at for key, at in nonces.items() if type(at) is float}
 
     def check(self, device: Device, signature: str, origin: str, body: bytes) -> dict[str, Any]:
         """Return the object in a body that the device signed just now, and never before. Raise Forbidden."""
@@ -191,7 +182,8 @@ class Signatures:
         if len(nonces) >= _MOST_NONCES:
             raise DaemonBusy("too many requests within two minutes", mend="wait a minute")
         self._nonces = nonces | {key: now}
-        write_whole(self._path, as_json({"version": VERSION, "nonces": self._nonces}), durable=False)
+        content = {"version": VERSION, "nonces": self._nonces}
+        files.write_whole(self._path, files.as_json(content), durable=False)
 
 
 def _is_signed(point: str, signature: str, message: bytes) -> bool:

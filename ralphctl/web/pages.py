@@ -16,7 +16,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
@@ -25,13 +25,14 @@ from ralphctl.client.client import Client
 from ralphctl.format import incident_text
 from ralphctl.format.humanize import View, clock, count, last_evening, minute, moment
 from ralphctl.format.log_text import LogPrinter
-from ralphctl.mcp.replies import plain
+from ralphctl.mcp.replies import clipped, plain
 from ralphctl.report import iteration, model, night, pages, read, text
 from ralphctl.report.html import charts, document
 from ralphctl.report.html.details import PART_BYTES, details
 from ralphctl.report.page import PageSection, ReportPage
 from ralphctl.top.model import TopModel, gathered
 from ralphctl.web.cards import card, cards, explained, needs_you, ralph_url
+from ralphctl.web.devices import Device
 from ralphd import overview, wire
 from ralphd.errors import NotFound, RalphdError
 
@@ -39,7 +40,6 @@ LOG_LINES: Final = 200
 MOST_ITERATIONS: Final = 50
 _MOST_NEEDS, _MOST_WORKING, _MOST_FINISHED, _MOST_STRIPS, _MOST_EVENTS, _MOST_TASKS = 20, 40, 100, 24, 12, 60
 _TAIL_LINES: Final = 12
-_LINE_CHARS: Final = 2000
 _LOG_CHARS: Final = 100_000
 _AGAIN_S: Final = 60.0
 """How old the strip of a ralph at work may be."""
@@ -48,26 +48,18 @@ _NO_PAGE: Final = ReportPage("", "", (), ())
 _Summaries = Mapping[str, model.SpanSummary]
 
 
-class PageViewer(Protocol):
-    """Who looks: the name and the role of a paired device. Only one with the role ``act`` gets buttons."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def role(self) -> str: ...
-
-
 class Pages:
     """Renders the pages; threads may share it. Every method raises RalphdError.
 
-    With ``part``, a page is only the content of its ``<main>``.
+    With ``part``, a page is only the content of its ``<main>``. Only a viewer with the role ``act`` gets
+    buttons.
     """
 
     def __init__(self, client: Client) -> None:
         self._client, self._lock = client, Lock()
         self._nights, self._stamps = TopModel(0.0), dict[str, int]()
 
-    def home(self, viewer: PageViewer, *, part: bool = False) -> str:
+    def home(self, viewer: Device, *, part: bool = False) -> str:
         """Return the page of all ralphs: who needs you, who works, the night, the quota."""
         now = time.time()
         shown = gathered(self._client, last_evening(now))
@@ -89,7 +81,7 @@ class Pages:
             accounts=[_account(each, now) for each in shown.accounts[:_MOST_EVENTS]],
         )  # fmt: skip
 
-    def ralph(self, name: str, viewer: PageViewer, *, part: bool = False) -> str:
+    def ralph(self, name: str, viewer: Device, *, part: bool = False) -> str:
         """Return the page of one ralph: state, buttons, why, progress, night, report, iterations."""
         now = time.time()
         view, since = self._client.ralph(name).value, last_evening(now)
@@ -108,7 +100,7 @@ class Pages:
         shown |= {"card": card(overview.Row(view), now), "why": why, "most": MOST_ITERATIONS}
         return _rendered("ralph.html", viewer, now, part=part, **shown)
 
-    def log(self, name: str, viewer: PageViewer, *, part: bool = False) -> str:
+    def log(self, name: str, viewer: Device, *, part: bool = False) -> str:
         """Return the page with the last lines of a ralph's log."""
         now, out = time.time(), io.BytesIO()
         printer = LogPrinter(out)
@@ -117,16 +109,14 @@ class Pages:
         printer.end()
         printed = plain(out.getvalue().decode(errors="replace")).rstrip("\n").split("\n")
         lines, room = list[str](), _LOG_CHARS
-        for line in reversed(printed[-LOG_LINES:]):
-            if len(line) > _LINE_CHARS:
-                line = f"{line[:_LINE_CHARS]}… ({len(line)} characters)"
+        for line in map(clipped, reversed(printed[-LOG_LINES:])):
             room -= len(line)
             if room < 0:
                 break
             lines.insert(0, line)
         return _rendered("log.html", viewer, now, part=part, name=name, url=ralph_url(name), lines=lines)
 
-    def iteration(self, name: str, number: str, viewer: PageViewer, *, part: bool = False) -> str:
+    def iteration(self, name: str, number: str, viewer: Device, *, part: bool = False) -> str:
         """Return the page of the iteration ``N`` or ``RUN:N`` of a ralph. Raise NotFound, UsageError."""
         now = time.time()
         if (source := _source(name, self._client.ralph(name).value)) is None:
@@ -143,7 +133,7 @@ class Pages:
         """Return the page on which a device is paired."""
         return _rendered("pair.html", None, time.time(), part=False)
 
-    def problem(self, fault: RalphdError, viewer: PageViewer) -> str:
+    def problem(self, fault: RalphdError, viewer: Device) -> str:
         """Return the page of an error."""
         return _rendered("problem.html", viewer, time.time(), part=False, fault=fault)
 
@@ -291,7 +281,7 @@ def _static(name: str) -> str:
     return f"/static/{name}?v={hashlib.sha256(data).hexdigest()[:16]}"
 
 
-def _rendered(template: str, viewer: PageViewer | None, now: float, *, part: bool, **values: Any) -> str:
+def _rendered(template: str, viewer: Device | None, now: float, *, part: bool, **values: Any) -> str:
     values |= {"layout": "part.html" if part else "base.html", "viewer": viewer, "as_of": clock(now, now)}
     values["at"] = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     values["may_act"] = viewer is not None and viewer.role == "act"

@@ -9,7 +9,7 @@ from typing import Final
 from ralphctl.format.humanize import minute, usd_words
 from ralphctl.format.output import clean
 from ralphctl.report.model import MICRO
-from ralphctl.report.strip import CELLS
+from ralphctl.report.strip import CELLS, DRAWN
 from ralphd.core.time import Moment
 
 _WIDE: Final = 640
@@ -47,8 +47,8 @@ def strip(name: str, cells: Sequence[str], since: Moment, until: Moment) -> str:
 
 def legend() -> str:
     """Return what the bars of a strip mean."""
-    parts, wide = [], _WIDE / (len(CELLS) - 1)
-    for i, state in enumerate(state for state in CELLS if state != "stopped"):
+    parts, wide = [], _WIDE / len(DRAWN)
+    for i, state in enumerate(DRAWN):
         x, top = i * wide, _TOPS.get(state, 0)
         parts.append(f'<rect class="{state}" x="{x:.1f}" y="{top}" width="16" height="{24 - top}"/>')
         if state in _MARKS:
@@ -69,16 +69,13 @@ def cost(
         sums[round(max(at - since, 0.0) / max(until - since, 1.0) * _WIDE)] = sum_usd
     line = "".join(f"H{x}V{140 - usd / most * 130:.1f}" for x, usd in sums.items())
     parts = ['<path class="axis" d="M0 10V140H640"/>', f'<path class="cost" d="M0 140{line}H{_WIDE}"/>']
-    top = 140 - total / most * 130
-    parts.append(
-        f'<text class="end" x="{_WIDE - 2}" y="{max(top - 5, 11):.1f}">{escaped(usd_words(total))}</text>'
-    )
-    label = f"cost over time: {escaped(usd_words(total))} in all"
+    top, words = 140 - total / most * 130, escaped(usd_words(total))
+    parts.append(f'<text class="end" x="{_WIDE - 2}" y="{max(top - 5, 11):.1f}">{words}</text>')
+    label = f"cost over time: {words} in all"
     if budget_usd is not None:
         y = 140 - budget_usd / most * 130
-        parts.append(
-            f'<path class="budget" d="M0 {y:.1f}H{_WIDE}"/><text x="4" y="{y - 4:.1f}">budget</text>'
-        )
+        parts.append(f'<path class="budget" d="M0 {y:.1f}H{_WIDE}"/>')
+        parts.append(f'<text x="4" y="{y - 4:.1f}">budget</text>')
         label += f"; the budget is used up at {escaped(usd_words(budget_usd))}"
     return _picture(label, _TALL, [*parts, *_hours(since, until, 142)])
 

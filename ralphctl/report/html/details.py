@@ -37,6 +37,10 @@ class NightDetails:
     prompt_of: int | None = None
     by_sha: Mapping[str, Patch] = field(default_factory=dict)
 
+    def patch(self, sha: str) -> Patch | None:
+        """Return a commit; None where git no longer has it."""
+        return self.by_sha.get(sha[: history.SHORT])
+
 
 def details(report: model.RalphReport, facts: Sequence[IterationFacts] | None = None) -> NightDetails:
     """Read the details of the iterations in the span of a report, or of these, newest first.

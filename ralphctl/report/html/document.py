@@ -112,9 +112,8 @@ def _ralph(page: ReportPage, night: NightDetails, now: float, *, limit: int, lev
         meets = None if left is None else left + summary.cost.micro_usd / model.MICRO
         chart = charts.cost(summary.spending, summary.since, summary.until, meets)
         parts += _section("Cost over time", level, f"<figure>{chart}</figure>")
-    for section in page.sections:
-        parts += page_section(section, level)
-    for section in pages.tasks_page(report, night.inbox.notes).sections if report.tasks else ():
+    tasks = pages.tasks_page(report, night.inbox.notes).sections if report.tasks else ()
+    for section in (*page.sections, *tasks):
         parts += page_section(section, level)
     parts += _section("Commits", level, _commits(night))
     iterations = [_iteration(night, i, now, limit=limit) for i in reversed(range(len(night.iterations)))]
@@ -152,37 +151,27 @@ def _item(item: PageItem) -> str:
 
 
 def _commits(night: NightDetails) -> str:
-    kept, gone = night.report.summary.kept, night.report.summary.reverted
+    summary = night.report.summary
+    judged = [*((sha, "kept") for sha in summary.kept), *((sha, "reverted") for sha in summary.reverted)]
     rows = [
-        (
-            sha[: history.SHORT],
-            patch.subject if (patch := night.by_sha.get(sha[: history.SHORT])) else "",
-            verdict,
-        )
-        for shas, verdict in ((kept, "kept"), (gone, "reverted"))
-        for sha in shas
+        (sha[: history.SHORT], patch.subject if (patch := night.patch(sha)) else "", verdict)
+        for sha, verdict in judged
     ]
     return _table(("Commit", "Subject", "Verdict"), rows) if rows else ""
 
 
 def _iteration(night: NightDetails, i: int, now: float, *, limit: int) -> str:
     page, body = iteration(night, i, now, limit=limit)
-    return f"<details><summary>{marked(iteration_summary(page))}</summary>{body}</details>\n"
-
-
-def iteration_summary(page: ReportPage) -> str:
-    """Return an iteration on one line."""
     rows = dict(page.rows)
-    return " · ".join((page.state, *(rows[key] for key in _SUMMARY_ROWS if key in rows)))
+    summary = " · ".join((page.state, *(rows[key] for key in _SUMMARY_ROWS if key in rows)))
+    return f"<details><summary>{marked(summary)}</summary>{body}</details>\n"
 
 
 def iteration(night: NightDetails, i: int, now: float, *, limit: int) -> tuple[ReportPage, str]:
     """Return an iteration: its rows, and as HTML all of it, each part clipped at ``limit`` bytes."""
     facts = night.iterations[i]
     page = pages.iteration_page(night.report.source.name, facts, (), (), now)
-    shown = [
-        night.by_sha[sha[: history.SHORT]] for sha in facts.commits if sha[: history.SHORT] in night.by_sha
-    ]
+    shown = [patch for sha in facts.commits if (patch := night.patch(sha))]
     lines = [line for patch in shown for line in (f"commit {patch.sha} {patch.subject}", *patch.lines)]
     failures = [part for each in page.sections if each.title == "Failures" for part in map(_item, each.items)]
     body = [

@@ -18,8 +18,6 @@ DARK: Final = {
     "line": "#6e7681", "working": "#3fb950", "waiting": "#d8b13a", "limited": "#f0883e", "testing": "#58a6ff",
     "reverted": "#c297ff", "failed": "#ff7b72",
 }  # fmt: skip
-TEXTS: Final = ("text", "muted", "accent")
-"""The colours of text. It is on ``page`` or on ``panel``."""
 STATES: Final = ("working", "waiting", "limited", "testing", "reverted", "failed")
 
 _RULES: Final = """
@@ -60,9 +58,6 @@ SHEET: Final = (
     f":root{{color-scheme:light dark;{_variables(LIGHT)}}}"
     f"@media(prefers-color-scheme:dark){{:root{{{_variables(DARK)}}}}}{_RULES}{_FILLS}"
 )
-POLICY: Final = (
-    "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'sha256-"
-    + base64.b64encode(hashlib.sha256(SHEET.encode()).digest()).decode()
-    + "'"
-)
+_HASH: Final = base64.b64encode(hashlib.sha256(SHEET.encode()).digest()).decode()
+POLICY: Final = f"default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'sha256-{_HASH}'"
 """The content security policy: nothing is loaded and no script runs, whatever a run put into the page."""

@@ -9,7 +9,7 @@ from importlib import resources
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -17,6 +17,7 @@ from ralphctl.client.client import Client
 from ralphctl.report.html import style
 from ralphctl.top.model import TopModel
 from ralphctl.web import pages
+from ralphctl.web.devices import Device, Role
 from ralphctl.web.pages import Pages
 from ralphd.core.time import rfc3339
 from ralphd.errors import NotFound, UnknownRalph
@@ -33,9 +34,8 @@ FILES = resources.files("ralphctl.web")
 STATIC = {name: FILES.joinpath("static", name).read_text() for name in ("page.js", "style.css", "icon.svg")}
 
 
-class Viewer(NamedTuple):
-    name: str = "My phone"
-    role: str = "act"
+def phone(name: str = "My phone", role: Role = "act") -> Device:
+    return Device("1", name, role, session="", key=None, paired_at=0.0)
 
 
 class Document(HTMLParser):
@@ -128,7 +128,7 @@ def logged(*lines: str) -> bytes:
     return b"".join(json.dumps(record | {"text": line}).encode() + b"\n" for line in lines)
 
 
-def shown(faces: Pages, viewer: Viewer = Viewer()) -> Document:  # noqa: B008
+def shown(faces: Pages, viewer: Device = phone()) -> Document:  # noqa: B008
     return Document(faces.home(viewer))
 
 
@@ -178,7 +178,7 @@ def test_the_buttons_fit_the_state(
     stage: FakeDaemon, faces: Pages, changes: dict[str, Any], actions: list[str], words: str
 ) -> None:
     knows(stage, **changes)
-    page, alone = shown(faces), Document(faces.ralph("api", Viewer()))
+    page, alone = shown(faces), Document(faces.ralph("api", phone()))
     assert alone.actions() == actions
     assert page.actions() == (
         actions if "needs you" in words or changes["state"] in ("paused", "done") else []
@@ -190,14 +190,14 @@ def test_the_buttons_fit_the_state(
         "undo",
         "land",
     }
-    assert shown(faces, Viewer(role="look")).actions() == []
+    assert shown(faces, phone(role="look")).actions() == []
 
 
 def test_one_that_works_shows_its_work(stage: FakeDaemon, faces: Pages) -> None:
     change = {"at": rfc3339(NOW - 50), "what": "commit abc1234"}
     task = {"id": "1", "title": "Parse dates"}
     knows(stage, task=task, tasks={"done": 4, "total": 5}, total_cost_usd=0.66, last_change=change)
-    for page in (shown(faces), Document(faces.ralph("api", Viewer()))):
+    for page in (shown(faces), Document(faces.ralph("api", phone()))):
         for words in (
             "task: Parse dates",
             "4 of 5 tasks",
@@ -258,7 +258,7 @@ def test_the_page_of_a_ralph_has_why_report_and_iterations(
     directory = ralph(held, night(60, NOW - 5 * 3600), "api", state="running")
     (directory / "TASKS.md").write_text("".join(f"- [ ] Task {number}\n" for number in range(90)))
     knows(stage, directory=str(directory))
-    page = Document(faces.ralph("api", Viewer()))
+    page = Document(faces.ralph("api", phone()))
     for words in ("the run failed", "L3: 3 failures in a row", "gave up", "failures 3 3",
                    "pause by My phone, 30s ago",
                   "api, strip of the night", "… and 30 more: ralphctl tasks",
@@ -267,7 +267,7 @@ def test_the_page_of_a_ralph_has_why_report_and_iterations(
     links = [each for each in page.links() if "iterations" in each]
     assert links == [f"/ralphs/api/iterations/1:{number}" for number in range(60, 10, -1)]
     assert "/ralphs/api/log#end" in page.links()
-    one = Document(faces.iteration("api", "1:29", Viewer()))
+    one = Document(faces.iteration("api", "1:29", phone()))
     for words in (
         "iteration 29 of run 1",
         "reverted: the tests failed",
@@ -275,21 +275,21 @@ def test_the_page_of_a_ralph_has_why_report_and_iterations(
         "ralphctl show api",
     ):
         assert words in one.text
-    assert "iteration 60" in Document(faces.iteration("api", "60", Viewer())).text
+    assert "iteration 60" in Document(faces.iteration("api", "60", phone())).text
     with pytest.raises(NotFound):
-        faces.iteration("api", "61", Viewer())
+        faces.iteration("api", "61", phone())
 
 
 def test_the_log_has_its_last_lines_without_codes(stage: FakeDaemon, faces: Pages) -> None:
     knows(stage)
     lines = [f"line {number}" for number in range(300)] + ["\x1b[31mred\x1b[0m \x1b]0;t\x07<b>", "x" * 9000]
     stage.on("GET /v1/ralphs/api/logs", lambda _: Answer(logged(*lines)))
-    page = Document(faces.log("api", Viewer()))
+    page = Document(faces.log("api", phone()))
     assert "red <b>" in page.text and "line 102 line 103" in page.text and "line 101" not in page.text
     assert "… (9000 characters)" in page.text and "ralphctl logs api" in page.text
     assert stage.asked[-1].query["tail"] == "200"
     stage.on("GET /v1/ralphs/api/logs", lambda _: Answer(logged(*["y" * 1999] * 200)))
-    assert len(faces.log("api", Viewer())) < 110_000
+    assert len(faces.log("api", phone())) < 110_000
 
 
 def test_a_ralph_of_another_machine_has_no_history(stage: FakeDaemon, faces: Pages) -> None:
@@ -297,22 +297,22 @@ def test_a_ralph_of_another_machine_has_no_history(stage: FakeDaemon, faces: Pag
     elsewhere = {"host": "own", "ralphs": [stage.views["box/api"]]}
     stage.on("GET /v1/fleet/ralphs", lambda _: Answer(elsewhere))
     assert "/ralphs/box/api" in shown(faces).links()
-    page = Document(faces.ralph("box/api", Viewer()))
+    page = Document(faces.ralph("box/api", phone()))
     assert "the run failed" in page.text and page.all("svg") == [] and page.actions() == ["pause", "stop"]
-    assert "line 2" in Document(faces.log("box/api", Viewer())).text
+    assert "line 2" in Document(faces.log("box/api", phone())).text
     with pytest.raises(NotFound):
-        faces.iteration("box/api", "1", Viewer())
+        faces.iteration("box/api", "1", phone())
 
 
 def test_an_unknown_ralph_is_an_error(stage: FakeDaemon, faces: Pages) -> None:
     stage.on("GET /v1/ralphs/x/logs", lambda _: problem("unknown-ralph", 404, "no"))
     for page in (faces.ralph, faces.log):
         with pytest.raises(UnknownRalph):
-            page("x", Viewer())
+            page("x", phone())
 
 
 def test_an_error_is_a_page_for_a_person(faces: Pages) -> None:
-    page = Document(faces.problem(UnknownRalph(f"no {EVIL}", why="why", mend="ralphctl status"), Viewer()))
+    page = Document(faces.problem(UnknownRalph(f"no {EVIL}", why="why", mend="ralphctl status"), phone()))
     assert "no \"'><script>" in page.text and "try: ralphctl status" in page.text and "/" in page.links()
 
 
@@ -344,7 +344,7 @@ def test_whatever_others_write_is_text(stage: FakeDaemon, faces: Pages, held: Pa
         why = dict.fromkeys(EXPLANATION, EVIL) | {"figures": [{"name": EVIL, "seen": EVIL, "limit": EVIL}]}
         stage.on("GET /v1/ralphs/api/explain", lambda _, why=why: Answer(why))  # type: ignore[misc]
         stage.on("GET /v1/ralphs/api/logs", lambda _: Answer(logged(EVIL)))
-        viewer = Viewer(EVIL)
+        viewer = phone(EVIL)
         for html in (
             faces.home(viewer),
             faces.ralph("api", viewer),
@@ -378,10 +378,10 @@ def test_values_of_another_type_make_a_page_too(stage: FakeDaemon, faces: Pages,
 def test_no_part_has_code_or_styles_of_its_own(stage: FakeDaemon, faces: Pages) -> None:
     knows(stage)
     for html in (
-        faces.home(Viewer()),
+        faces.home(phone()),
         faces.pair(),
-        faces.log("api", Viewer()),
-        faces.ralph("api", Viewer()),
+        faces.log("api", phone()),
+        faces.ralph("api", phone()),
     ):
         assert html.startswith("<!DOCTYPE html>") and html.count("<main") == 1
         assert not re.search(r"https?:|javascript:|url\(", html)
@@ -390,7 +390,7 @@ def test_no_part_has_code_or_styles_of_its_own(stage: FakeDaemon, faces: Pages) 
         levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
         assert levels[0] == 1 and levels.count(1) == 1
         assert all(after <= before + 1 for before, after in pairwise(levels))
-    part = faces.home(Viewer(), part=True)
+    part = faces.home(phone(), part=True)
     assert "<main" not in part and "<html" not in part and "1 ralph" in Document(part).text
     assert not re.search(r"https?:|@import|\burl\(", STATIC["style.css"] + STATIC["page.js"])
     assert "innerHTML" not in STATIC["page.js"] and "eval(" not in STATIC["page.js"]
@@ -409,7 +409,7 @@ def test_two_hundred_ralphs_fit_a_slow_network(stage: FakeDaemon, faces: Pages, 
                                  message=f"why {number} " * 30,
                                  tasks={"done": number % 7, "total": 7},
                                  wait=LIMIT if state == states[2] else None)  # fmt: skip
-    html = faces.home(Viewer())
+    html = faces.home(phone())
     size = sum(len(gzip.compress(each.encode(), 6)) for each in (html, *STATIC.values()))
     assert size <= 60_000
     assert "And 30 more: ralphctl status" in Document(html).text
@@ -422,15 +422,15 @@ def test_two_hundred_ralphs_fit_a_slow_network(stage: FakeDaemon, faces: Pages, 
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(TopModel, "read_nights", read_nights)
-        faces.home(Viewer())
+        faces.home(phone())
     assert names == [set()], "what has not changed is not read again"
 
 
 def test_a_long_history_is_read_from_its_end(stage: FakeDaemon, faces: Pages, held: Path) -> None:
     directory = ralph(held, night(2000, NOW - 2000 * 200), "api", state="running")
     knows(stage, directory=str(directory))
-    assert len(faces.ralph("api", Viewer())) < 200_000
-    assert len(gzip.compress(faces.home(Viewer()).encode())) < 20_000
+    assert len(faces.ralph("api", phone())) < 200_000
+    assert len(gzip.compress(faces.home(phone()).encode())) < 20_000
 
 
 # --- the files besides ---
