@@ -227,8 +227,8 @@ class LoopRunner:
                 await asyncio.to_thread(self._accounts.ended, end)
             case model.Resting(reason=reason), model.Skipped() if reason in FOR_ACCOUNT:
                 self._accounts.force = Force.ALL
-            case model.Begin(), model.Began(resumed=model.Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
-                if self._settings.policy.pause_when_exhausted:  # a person resumes, and may have bought more
+            case model.Begin(), model.Began(resumed=model.Checkpoint() as resumed):
+                if self._settings.policy.pause_when_exhausted and resumed.waits_for_limit:
                     self._accounts.force = Force.GUESSES
 
     def _attempt_end(self, agent: str, event: model.AttemptOver, after: model.LoopStep) -> AttemptEnd:

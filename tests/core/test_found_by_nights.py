@@ -265,3 +265,16 @@ def test_night_86341_a_task_that_was_given_up_does_not_keep_a_loop_without_a_lis
         play.succeeds(promised=promises, commits=0)
 
     assert (play.end.code, play.end.reason) == (1, "tasks_failed")
+
+
+def test_night_113467_a_restart_after_an_agent_took_over_asks_nobody_before_its_time() -> None:
+    """The loop was killed after the attempt had ended, and before the checkpoint was cleared."""
+    policy = LoopPolicy(agents=("claude", "codex"), pause_when_exhausted=True)
+    handed_over = resumed_at("A", 2, "codex", reason=PauseReason.USAGE_LIMIT)
+    play = Play("A", policy=policy, begin=False)
+    play.loop = Loop(guessed_out(START + 900.0))
+
+    play.feed(Began(START + 30.0, play.plan, handed_over))
+
+    assert play.agent == "codex"
+    assert not handed_over.waits_for_limit

@@ -299,6 +299,8 @@ class Checks(LoopChecks):
             self._waits = (state, self._now_s)
         began, since_s = self._waits
         lasts_s = max(began.until - began.since, state.until - state.since)
+        if self._wall >= state.since:  # it follows the wall clock (H5), and is longer if that was set back
+            lasts_s += max((self._now_s - since_s) - (self._wall - state.since), 0.0)
         if self._now_s - since_s > lasts_s + LOOKED_AT_EVERY_S + SLACK_S:
             self.broken(
                 "no wait is too long", f"{state.reason}: {self._now_s - since_s:.0f} s, {lasts_s:.0f} meant"

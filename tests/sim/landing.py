@@ -108,6 +108,7 @@ class LandingWorld:
         """A person makes all pass, and lands what waits for them."""
         self._fixed = frozenset(self.changes)
         self.surprises.clear()
+        self.surprised += 2  # of a batch under way: what its tests show has changed
         self.somebody_pushes(breaks=False)
         for each in self._night.disk.landing.standing(Standing.WAITING):
             self.admit(each.ralph, each.head)

@@ -341,8 +341,8 @@ class LoopHands:
                 self._tell_end(iteration.agent, event, after)
             case Resting(reason=reason), Skipped() if reason in FOR_ACCOUNT:
                 self._force = Force.ALL
-            case Begin(), Began(resumed=Checkpoint(pause_reason=PauseReason.USAGE_LIMIT)):
-                if self._given.policy.pause_when_exhausted:
+            case Begin(), Began(resumed=Checkpoint() as resumed):
+                if self._given.policy.pause_when_exhausted and resumed.waits_for_limit:
                     self._force = Force.GUESSES
 
     def _tell_end(self, agent: str, event: AttemptOver, after: LoopStep) -> None:

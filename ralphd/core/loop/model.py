@@ -176,6 +176,11 @@ class Checkpoint:
     total_cost_usd: float = 0.0
     why: str = ""
 
+    @property
+    def waits_for_limit(self) -> bool:
+        """Return whether the loop ended until a limit is over; without a moment, another agent took over."""
+        return self.pause_reason is PauseReason.USAGE_LIMIT and self.resume_at is not None
+
 
 @dataclass(frozen=True, slots=True)
 class LoopPolicy(UserLimits):

@@ -7,7 +7,6 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 
 from collections import Counter
 from dataclasses import replace
-from math import inf
 
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict import Verdict, VerdictKind
@@ -183,11 +182,11 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | N
 
 def _asked_once(loop: Loop, resumed: Checkpoint | None, at: Moment, policy: LoopPolicy) -> Loop:
     """End a guessed cooldown before its time: a person resumes, and may have bought more [002-US-008]."""
-    if resumed is None or resumed.pause_reason is not PauseReason.USAGE_LIMIT:
+    if resumed is None or not resumed.waits_for_limit or at >= (resumed.resume_at or 0.0):
         return loop
     pool = transitions.pool_of(loop, policy)
     for out in pool.out:
-        if out.guessed and policy.pause_when_exhausted and at < (resumed.resume_at or inf):
+        if out.guessed and policy.pause_when_exhausted:
             pool = pool.due(out.agent, at)
     return transitions.with_pool(loop, pool)
 
