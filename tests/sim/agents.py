@@ -94,6 +94,7 @@ class Attempt:
         self.began_s = self._looked_s = self._quiet_since_s = clock.awake_s
         self._slept_s = clock.slept_s
         self._window_s: float | None = None
+        self._has_changed_files = False
         self.life = Life.PRINTS
         self._printed_s = clock.awake_s
         self._printed_at = clock.wall()
@@ -243,6 +244,7 @@ class Attempt:
         self._call_off()
         if self.life in (Life.PRINTS, Life.STRONG):
             self._quiet_since_s = self._night.clock.awake_s
+        self._has_changed_files |= self.life is Life.STRONG  # since the last look
         self._printed_s = self._last_print_s()
         self._printed_at = self._night.clock.wall_at(self._printed_s)  # as it was written down then
         if self.life is Life.PRINTS:
@@ -303,10 +305,12 @@ class Attempt:
         now_s = self._night.clock.awake_s
         elapsed_s = 0.0 if self._window_s is None else now_s - self._window_s
         self._window_s = now_s
+        has_changed = (self._has_changed_files or self.life is Life.STRONG) and elapsed_s > 0
+        self._has_changed_files = False
         return Window(
             elapsed_s=elapsed_s,
             processes=1,
-            changed_files=int(self.life is Life.STRONG and elapsed_s > 0),
+            changed_files=int(has_changed),
             cpu_s=elapsed_s if self.life is Life.WEAK else 0.0,
         )
 

@@ -95,9 +95,9 @@ class Checks(LoopChecks):
     def _may_be_asked(self, what: What) -> None:
         """Whom a run that a person begins may ask: who waits for one, and whose reset nobody named."""
         if what in (What.START, What.RESTART):
-            self._out = {agent: until for agent, until in self._out.items() if until is not None}
+            self._out = {agent: out for agent, out in self._out.items() if out[0] is not None}
         if what in (What.START, What.RESTART, What.RESUME):
-            self._out = {agent: until for agent, until in self._out.items() if self._is_named(until)}
+            self._out = {agent: out for agent, out in self._out.items() if self._is_named(out[0])}
 
     def answered(self, what: What) -> None:
         """It was carried out."""

@@ -44,7 +44,8 @@ class LoopChecks(PhaseChecks):
         super().__init__(night)
         self._agent: Attempt | None = None
         self._attempts_at: deque[float] = deque()
-        self._out: dict[str, float | None] = {}
+        self._out: dict[str, tuple[float | None, float]] = {}
+        """Until when an agent is out, by the clock on the wall and by one that nobody sets."""
         self._fatal: set[str] = set()
         self._judged = 0
         self._was_pausing = False
@@ -82,14 +83,14 @@ class LoopChecks(PhaseChecks):
 
     def _is_in(self, agent: str) -> None:
         if agent in self._out:
-            until = self._out.pop(agent)
-            if until is None or self._wall < until - SLACK_S:
+            until, until_s = self._out.pop(agent)
+            if until is None or (self._wall < until - SLACK_S and self._now_s < until_s - SLACK_S):
                 when = "a person acts" if until is None else self._night.local(until)
                 self.broken("who is out is not asked", f"{agent} is out until {when}")
 
     def agent_is_out(self, agent: str, until: float | None) -> None:
         """The loop has said, and written down, that an agent is out."""
-        self._out[agent] = until
+        self._out[agent] = until, self._now_s + (0.0 if until is None else until - self._wall)
 
     def agent_is_ended(self, attempt: Attempt, found: StallFinding) -> None:
         """The loop ends an agent for silence or for its time."""
