@@ -31,7 +31,7 @@ from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch, find_target
 from ralphd.git.landing.tree import discard, keep, write_rules
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
-from ralphd.process.machine import are_free
+from ralphd.process.machine import are_free, wait_at_most
 from ralphd.store.files import Broken
 from ralphd.store.shared import claims
 from ralphd.store.shared.landing import LandingFiles, known_queues
@@ -116,9 +116,7 @@ class LandingQueues:
                 self._services.done.clear()
                 await self._forget_removed()
                 await asyncio.gather(*(self._propose(regent.account) for regent in self._roster))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._retry_s()):
-                        await self._services.done.wait()
+                await wait_at_most(self._retry_s(), self._services.done)
 
     def _retry_s(self) -> float | None:
         """Return how soon a branch whose remote was away is proposed again; None for none."""

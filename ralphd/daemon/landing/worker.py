@@ -32,6 +32,7 @@ from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
 from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.git.worktrees.include import include
+from ralphd.process.machine import wait_at_most
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
@@ -163,9 +164,7 @@ class QueueWorker:
             finally:
                 self._at_rest.set()
             if not goes_on:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL_S):
-                        await self._nudged.wait()
+                await wait_at_most(POLL_S, self._nudged)
 
     @property
     def _topic(self) -> str:
