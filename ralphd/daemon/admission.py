@@ -119,8 +119,7 @@ class Admission:
 def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:
     """Return the notes on ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
     configuration = Configuration.from_pinned(definition.configuration)
-    environment = account.files.load_environment()
-    return notes_on(definition.directory, configuration, definition.command, environment)
+    return notes_on(definition.directory, configuration, definition.command, account.files.load_environment())
 
 
 def refuse_to_replace(regent: Regent) -> None:

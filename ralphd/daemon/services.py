@@ -309,8 +309,7 @@ class Timers:
 
     def wake_at(self, at: Moment) -> None:
         """Post ``Woke`` at this moment, or earlier to look at the clock."""
-        delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
-        self._set("wait", delay_s, self._wake)
+        self._set("wait", min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S), self._wake)
 
     def kill_after(self, run_id: RunId, delay_s: float) -> None:
         """Post ``GraceOver`` after ``delay_s``."""

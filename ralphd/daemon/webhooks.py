@@ -61,8 +61,7 @@ class DaemonsWebhooks:
             self._newer = fault
             self._services.trouble(WEBHOOKS_FILE, str(fault))
         except Broken as broken:
-            what = f"it was damaged ({broken.why}); add its webhooks again"
-            self._services.trouble(WEBHOOKS_FILE, what)
+            self._services.trouble(WEBHOOKS_FILE, f"it was damaged ({broken.why}); add its webhooks again")
             kept_as = str(broken.kept_as) if broken.kept_as else None
             data = {"file": WEBHOOKS_FILE, "kept_as": kept_as, "rebuilt_from": "nothing"}
             await self._services.news.tell("state.recovered", data)

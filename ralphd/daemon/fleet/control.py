@@ -131,8 +131,7 @@ class Control:
             except (RalphdError, ValueError) as fault:
                 logger.warning("%s of %s, as %s wanted: %s", want.want, encoded, want.by, fault)
             done = [*done, want.id][-_MOST_WANTS:]
-            text = files.as_json({"v": 1, "done": done})
-            await asyncio.to_thread(files.write_whole, self.wants_file, text)
+            await asyncio.to_thread(files.write_whole, self.wants_file, files.as_json({"v": 1, "done": done}))
 
     def _carried_out(self) -> list[str]:
         try:

@@ -325,8 +325,7 @@ class LandingQueues:
         if not directory.exists() and (tree := claims.worktree_of(self._services.state_directory, name)):
             directory, branch = Path(tree.source), branch or tree.branch  # its branch is intact (W7)
         git = GitRunner(directory)
-        common = git.repository.common.resolve()
-        files = LandingFiles.of(self._services.state_directory, common)
+        files = LandingFiles.of(self._services.state_directory, git.repository.common.resolve())
         worker = self._workers.get(str(files.home))
         if worker is None:  # later it would remove what the worker is writing
             files.create()
@@ -343,8 +342,7 @@ class LandingQueues:
             candidate = LandingCandidate(0, name, ref or "", head or "", now, inside=queue.inside or ".")
             return Wanted(files, queue, candidate, "")
         if ref is None or head is None:
-            missing = f"the branch {branch} does not exist" if branch else "HEAD is detached"
-            raise _not_landable(name, missing)
+            raise _not_landable(name, f"the branch {branch} does not exist" if branch else "HEAD is detached")
         if ref == HEADS + queue.target.branch:
             why = f"it works on {queue.target.branch} itself: nothing is to land"
             raise NothingToLand(f"{name} cannot land", why=why, mend="ralphctl queue")

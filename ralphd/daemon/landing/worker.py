@@ -304,8 +304,7 @@ class QueueWorker:
         git = self._git()
         fact = self._target().advance(git, merge.Tip(batch.tip), batch.commit)
         if isinstance(fact, model.TargetMoved):
-            heads = [self.queue.candidate(each.id).head for each in batch.merged if each.copies]
-            keep_rebased(git, heads)
+            keep_rebased(git, [self.queue.candidate(each.id).head for each in batch.merged if each.copies])
         return fact
 
     def _publish(self, batch: LandingBatch) -> LandingFact:
@@ -367,8 +366,7 @@ class QueueWorker:
         self._git()
         repository, source = Path(self.queue.repository), Path(self.queue.work_tree)
         old, is_whole = self.files.old_tree, self.queue.is_spoiled
-        home = self.files.home
-        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=home)
+        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=self.files.home)
         if repository.parent == source:  # others are ralphs'
             include(source, self._tree, renews=True)
 

@@ -101,8 +101,7 @@ class Custody:
                     return self._trouble(None)
                 before = vault.taken()
                 self._is_first = before is None
-                busy = self._services.busy() if at_start else []
-                taken = await asyncio.to_thread(self._copy, vault, busy)
+                taken = await asyncio.to_thread(self._copy, vault, self._services.busy() if at_start else [])
                 if run_id is not None and before is not None:
                     await self._tell(run_id, await asyncio.to_thread(_lost_upstream, before, taken))
                 self._trouble(None)
@@ -147,8 +146,7 @@ class Custody:
             fault = vault.fault(taken, is_thorough=at_end)
             repository = Repository.find(vault.top)
             if fault and repository is not None and unfinished(repository):
-                began_at = self._account.facts.started_at or 0.0
-                fault = "" if is_older(repository, began_at) else fault
+                fault = "" if is_older(repository, self._account.facts.started_at or 0.0) else fault
             if fault and (seen or repository is None):
                 label = f"{self._account.definition.name}/{run_id}"
                 told.append((_repaired(fault, rebuild(vault, taken, label), taken.common), f"git/{taken.at}"))

@@ -230,8 +230,7 @@ def init_hub(
             _make(directory / conf_name(number), partial(server_conf, directory, record, number))
             _make(directory / f"ralph-hub-{number}.service", partial(unit, directory, program, number))
         names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name[0] != ".")
-    made = tuple(each for each in names if each not in before)
-    return HubFiles(made, _next(directory, record))
+    return HubFiles(tuple(each for each in names if each not in before), _next(directory, record))
 
 
 def conf_name(number: int) -> str:
