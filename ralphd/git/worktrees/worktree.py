@@ -83,8 +83,7 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
 
 def _unfit(git: GitRunner, why: str, *words: str) -> UsageError:
     clone = shlex.join(["git", "clone", *words, str(git.top), f"{git.top}-2"])
-    what = f"{git.top} cannot have worktrees of ralphd"
-    return UsageError(what, why=f"{why}: use a clone", mend=clone)
+    return UsageError(f"{git.top} cannot have worktrees of ralphd", why=f"{why}: use a clone", mend=clone)
 
 
 def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Path) -> bool:
