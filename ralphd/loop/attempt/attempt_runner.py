@@ -159,8 +159,7 @@ class PhasedAttempt:
         if done.survivors:
             self._say(f"the review left what no SIGKILL ends: {', '.join(done.survivors)}")
         if done.review is None:
-            why = "its review was stopped on request"
-            return Classification(None, "ours: asked", why, asked=True)
+            return Classification(None, "ours: asked", "its review was stopped on request", asked=True)
         if done.review.timed_out and is_cut_short:
             return self._used_up(phases.phase)
         self._say(f"the review took {span(self._clock() - began)}")
