@@ -205,9 +205,8 @@ def _merged(given: list[Layer]) -> Configuration:
             # One address in both files: the nearer one holds, but what it may not or does not set stays.
             lower = webhooks[url][0] if url in webhooks else entry
             signed = entry if any(getattr(entry, name) for name in SECRETS) else lower
-            private = entry.allow_private or lower.allow_private
             hook = replace(entry, **{name: getattr(signed, name) for name in SECRETS})
-            webhooks[url] = (replace(hook, allow_private=private), origin)
+            webhooks[url] = (replace(hook, allow_private=entry.allow_private or lower.allow_private), origin)
     sections: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
     for section, table in NAMED.items():
         names = dict.fromkeys(

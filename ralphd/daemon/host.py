@@ -287,8 +287,7 @@ class Host:
         self._refuse_when_stopping()
         async with self._registering:
             wanted = await checked(registration, self._roster.directories(), self._services)
-            start, resume = registration.start, registration.resume
-            return await self._admission.admit(wanted, start=start, resume=resume)
+            return await self._admission.admit(wanted, start=registration.start, resume=registration.resume)
 
     async def start_in_worktrees(self, order: WorktreeOrder) -> list[bytes]:
         """Start ralphs in worktrees of their own (W1). Raise RalphdError."""

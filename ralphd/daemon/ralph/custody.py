@@ -198,10 +198,9 @@ def _lost_upstream(before: Taken, after: Taken) -> list[tuple[Announce, str]]:
     told = []
     for each in rewound_upstreams(before, after):
         remote, _, branch = each.ref.removeprefix(REMOTES).partition("/")
-        undo = f"git push {remote} {each.sha}:refs/heads/{branch}"
         lost = f"{remote}/{branch} lost {each.lost} commit{'s' * (each.lost > 1)} while Ralph worked"
         text = f"{lost}; ralphd force-pushes nothing: the next push of the branch restores them"
-        data = (("why", lost), ("undo", undo))
+        data = (("why", lost), ("undo", f"git push {remote} {each.sha}:refs/heads/{branch}"))
         told.append((Announce("guard.blocked", text, data=data), f"upstream/{each.ref}/{after.at}"))
     return told
 

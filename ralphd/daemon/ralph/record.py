@@ -352,8 +352,7 @@ class RalphRecord(RunSource):
                 await self._save_counters()
         if self.definition.runs_own_loop:
             at_rest = isinstance(self._supervision.state, model.SETTLED)
-            home, directory = self.files.home, self.definition.directory
-            await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
+            await asyncio.to_thread(mirror.renew, self.files.home, self.definition.directory, at_rest=at_rest)
             await self.look_at_loop_files()
 
     def _output_is_due(self) -> bool:

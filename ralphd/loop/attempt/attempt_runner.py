@@ -308,8 +308,7 @@ class AttemptRunner:
 
     def _before(self) -> BeforeAttempt:
         directory = self._context.settings.directory
-        aborts = self._mode is RepairMode.ABORT
-        uncommitted = uncommitted_paths(directory) if aborts else None
+        uncommitted = uncommitted_paths(directory) if self._mode is RepairMode.ABORT else None
         return BeforeAttempt(time.time(), facts.position(directory), uncommitted)
 
     async def _repair(self, before: BeforeAttempt, iteration: Iteration, answer: AgentAnswer) -> None:
