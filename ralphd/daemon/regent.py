@@ -613,10 +613,8 @@ class Regent:
 
     def directory_has_news(self) -> bool:
         """The same as far as the working directory shows. Blocks, in a directory that hangs for ever."""
-        supervised, living = (
-            not isinstance(self.account.supervision.state, model.SETTLED),
-            self._live is not None,
-        )
+        supervised = not isinstance(self.account.supervision.state, model.SETTLED)
+        living = self._live is not None
         is_settled = self.holds.is_settled(supervised=supervised, living=living)
         return not is_settled or self.account.copies_are_due() or (living and self._commits.has_changed())
 

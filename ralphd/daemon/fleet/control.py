@@ -104,10 +104,8 @@ class Control:
             raise WrongState(what, why="[fleet] share_logs = false in its configuration")
         if route == EXPLAIN:
             return await self.ralphs.explain(name)
-        log, has_ended = (
-            self.ralphs.log(name),
-            self.ralphs.ended(name)(),
-        )  # asked before: nothing comes after it
+        log = self.ralphs.log(name)
+        has_ended = self.ralphs.ended(name)()  # asked before: nothing comes after it
         return {**await asyncio.to_thread(portion_of, log, body), "ended": has_ended}
 
     async def _order(self, name: str, verb: str, by: str) -> bytes:

@@ -261,10 +261,8 @@ class RalphWork:
         if not (self._is_queued and last and last[1].standing is Standing.QUEUED):  # else nothing has changed
             self._head = await self._in_thread(self._tip)
         head = self._head
-        is_new, call = (
-            self._landing.head != head,
-            partial(self._ralphs.landing.lands, self.name, self._target),
-        )
+        is_new = self._landing.head != head
+        call = partial(self._ralphs.landing.lands, self.name, self._target)
         self._is_queued &= not is_new and last is not None and last[1].head == head
         try:
             if is_new and not await call(self._item.branch, queues=False):

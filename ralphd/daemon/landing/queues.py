@@ -415,12 +415,9 @@ class LandingQueues:
         """Return the queue pinned for a candidate; as it is where its ralph was removed. Blocks."""
         if (regent := self._roster.find(first.ralph)) is None:
             return replace(queue, pinned_at=tip, inside=first.inside)
-        files, account = (
-            LandingFiles.of(self._services.state_directory, Path(queue.repository)),
-            regent.account,
-        )
-        environment = account.files.load_environment() or dict(os.environ)
-        flags = account.definition.flags
+        files = LandingFiles.of(self._services.state_directory, Path(queue.repository))
+        environment = regent.account.files.load_environment() or dict(os.environ)
+        flags = regent.account.definition.flags
         return self._pinned_at(queue, files, first.inside, tip, flags=flags, environment=environment)
 
     async def _propose(self, account: "RalphRecord") -> None:
