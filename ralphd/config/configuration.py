@@ -88,9 +88,8 @@ class Configuration(specs.Sections):
         """
         version, values, origins = pinned.get("version"), pinned.get("values"), pinned.get("origins")
         if isinstance(version, int) and version > PINNED_VERSION:
-            raise NewerState(
-                "the pinned configuration is of a newer ralphd", mend="install that version again"
-            )
+            what = "the pinned configuration is of a newer ralphd"
+            raise NewerState(what, mend="install that version again")
         if not isinstance(values, dict) or not isinstance(origins, dict):
             raise ConfigFaults("the pinned configuration is not one", why="it has no values or no origins")
         layer = layers.tree_layer(values, lambda path: "pinned", users_own=True, resolve=str, lenient=True)

@@ -71,12 +71,10 @@ class EventPublisher:
         destinations: Sequence[Destination] = (),
     ) -> bool:
         """Store and publish one event. Return False, and do nothing, when ``key`` was published before."""
-        moment = self._clock.now() if at is None else at
+        at = self._clock.now() if at is None else at
         every = (*self.added, *self.always, *destinations)
         deliver_to = wanted(every, kind, data, is_titled=bool(EVENTS[kind][0]))
-        event = await self.events.append(
-            kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
-        )
+        event = await self.events.append(kind, at, ralph, run_id, dict(data), key=key, deliver_to=deliver_to)
         if event is None:
             return False
         self.told[kind] += 1

@@ -112,9 +112,8 @@ class BucketFeed:
 
     async def _on_control(self, message: Msg, headers: dict[str, str]) -> None:
         """Answer flow control, which means: all before it is handled. Compare the count of a heartbeat."""
-        if headers["Status"] != "100" or headers.get("Nats-Last-Consumer", str(self._last)) != str(
-            self._last
-        ):
+        last = str(self._last)
+        if headers["Status"] != "100" or headers.get("Nats-Last-Consumer", last) != last:
             self._broken.set()
         if reply := message.reply or headers.get("Nats-Consumer-Stalled"):
             await self._client.publish(reply)

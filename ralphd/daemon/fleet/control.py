@@ -88,9 +88,8 @@ class Control:
         if route in (LOG, EXPLAIN) and is_name(name):
             return await self._shown(route, name, body, is_own=is_own)
         if not (is_own or self.member.spec().remote_control):
-            raise WrongState(
-                f"{self.member.host} takes no requests of other machines", why="remote_control = false"
-            )
+            what = f"{self.member.host} takes no requests of other machines"
+            raise WrongState(what, why="remote_control = false")
         if route in DRAINS:
             self.member.drain(ends=route == "undrain")
             return {"host": self.member.host, "draining": self.member.draining}

@@ -247,10 +247,8 @@ class Member:
         if is_connected:
             self.services.trouble(_TOPIC, None)
         if is_connected != self._was_connected and (is_connected or self._was_connected is not None):
-            kind = "fleet.lost" if self._was_connected else "fleet.back"
-            await self._news.tell(
-                "fleet.joined" if self._was_connected is None else kind, {"host": self.host}
-            )
+            kinds = {None: "fleet.joined", True: "fleet.lost", False: "fleet.back"}
+            await self._news.tell(kinds[self._was_connected], {"host": self.host})
             if not is_connected:
                 self.services.trouble(_TOPIC, "the hub is unreachable: what runs continues")
             self._was_connected = is_connected

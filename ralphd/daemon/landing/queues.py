@@ -157,9 +157,8 @@ class LandingQueues:
         """End the work under way, for CLOSE_S at most; the next daemon continues."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(
-                    *(each.close(leaves_tests=leaves_tests) for each in self._workers.values())
-                )
+                closing = (each.close(leaves_tests=leaves_tests) for each in self._workers.values())
+                await asyncio.gather(*closing)
 
     def views(self) -> list[dict[str, Any]]:
         return [self._view(worker) for _, worker in sorted(self._workers.items())]
@@ -215,12 +214,9 @@ class LandingQueues:
 
     def last(self, name: str) -> tuple[LandingQueue, LandingCandidate] | None:
         """Return the last candidate of a ralph, and its queue."""
-        every = (
-            (worker.queue, each) for worker in self._workers.values() for each in worker.queue.candidates
-        )
-        return max(
-            (pair for pair in every if pair[1].ralph == name), key=lambda pair: pair[1].id, default=None
-        )
+        queues = (worker.queue for worker in self._workers.values())
+        its_own = ((queue, each) for queue in queues for each in queue.candidates if each.ralph == name)
+        return max(its_own, key=lambda pair: pair[1].id, default=None)
 
     async def recall(self, name: str) -> None:
         """Take what a ralph has in its queue out again. A push under way may still arrive."""
@@ -435,9 +431,8 @@ class LandingQueues:
             for each in worker.queue.standing(Standing.REFUSED)
         }
         try:
-            in_tree = (
-                await asyncio.to_thread(claims.worktree_of, self._services.state_directory, name) is not None
-            )
+            tree = await asyncio.to_thread(claims.worktree_of, self._services.state_directory, name)
+            in_tree = tree is not None
             mode = _mode(account.configuration, in_tree)
             if mode == "off" and name not in refused:
                 return

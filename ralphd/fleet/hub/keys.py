@@ -284,9 +284,8 @@ async def connected(
                 )  # fmt: skip
             except (OSError, TimeoutError, Error, ValueError) as error:
                 why = _why(error) if isinstance(error, TimeoutError) or not seen else seen[-1]
-                if tries_left and (
-                    isinstance(error, ConnectionResetError | BrokenPipeError) or why == _UNKNOWN_KEY
-                ):
+                is_reset = isinstance(error, ConnectionResetError | BrokenPipeError)
+                if tries_left and (is_reset or why == _UNKNOWN_KEY):
                     await asyncio.sleep(_LOOK_S)  # nats-server ends what connects while it reloads
                     continue
                 raise HubUnreachable(f"{', '.join(servers)}: {why}") from error

@@ -93,9 +93,8 @@ def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Pat
         raise UsageError(f"{branch!r} is not a name for a branch", mend="--branch NAME")
     if f"{branch}/".startswith(f"{wire.LANDED_BRANCH}/"):
         why = "the landing queue keeps there what landed, until the target's checkout can take it"
-        raise UsageError(
-            f"the branch {branch} is the landing queue's", why=why, mend="another name: --worktree NAME"
-        )
+        mend = "another name: --worktree NAME"
+        raise UsageError(f"the branch {branch} is the landing queue's", why=why, mend=mend)
     outer = branch.partition("/")[0]
     if outer != branch and git.ref(f"refs/heads/{outer}"):
         why = f"git cannot have {branch} beside the branch {outer}"
