@@ -336,8 +336,7 @@ def _restricted(
         return replace(chosen, fault=f"{directory}: .git leads to {repository.git}, which belongs elsewhere")
     if chosen.level == BOX:
         return chosen
-    temporary = account.environment.get("TMPDIR") or TEMPORARY[0]
-    needed = map(str, (directory, *git, temporary))
+    needed = map(str, (directory, *git, account.environment.get("TMPDIR") or TEMPORARY[0]))
     hidden = os.path.realpath(state_directory)
     chosen = restricted(chosen, needed, (*account.writable(), *TEMPORARY, *DEVICES), hidden)
     # Resolved last: a link below a writable directory may be an agent's, and is not among the outermost.

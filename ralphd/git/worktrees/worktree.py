@@ -251,10 +251,8 @@ def _inner_repositories(git: GitRunner) -> set[bytes]:
 
 def _submodules(git: GitRunner, variables: Mapping[str, str] | None = None) -> set[bytes]:
     """Return the repositories that the index names: git neither saves nor reports what is in them."""
-    entries = (
-        line.partition(b"\t") for line in git.output("ls-files", "-s", "-z", env=variables).split(b"\0")
-    )
-    return {name for mode, _, name in entries if mode.startswith(b"160000")}
+    lines = git.output("ls-files", "-s", "-z", env=variables).split(b"\0")
+    return {line.partition(b"\t")[2] for line in lines if line.startswith(b"160000")}
 
 
 def keep(tree: Worktree, scratch: Path) -> str:
