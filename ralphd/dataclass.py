@@ -25,9 +25,8 @@ else:
 
         def made(plain):
             plain.__doc__ = plain.__doc__ or plain.__name__  # or the library would write down the signature
-            known = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)(
-                plain
-            )
+            library = dataclasses.dataclass(init=False, repr=False, eq=False, slots=slots, kw_only=kw_only)
+            known = library(plain)
             _add_methods(known, dataclasses.fields(known), eq=eq, frozen=frozen)
             return known
 

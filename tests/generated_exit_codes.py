@@ -9,7 +9,7 @@ from ralphctl.commands import notify
 from ralphd import wire
 from ralphd.core.supervision.exit_policy import in_words, outcome
 from ralphd.core.supervision.model import ExitFacts, Outcome, RunId, Running, RunReports
-from ralphd.errors import RalphdError
+from ralphd.errors import RalphdError, WithinRun
 
 MEANS = {
     wire.EXIT_OK: "Success. `status`: no ralph is failed or paused.",
@@ -23,7 +23,7 @@ MEANS = {
     69: "A program or a package that the command needs is not installed.",
     wire.EXIT_PAUSED: "Paused, or try again later. `status`, `wait`, `build`: a ralph is paused. "
     "`notify iteration-finished --wait`: the loop is to pause.",
-    wire.EXIT_WITHIN_RUN: "Refused: typed in a supervised run, which may only read and report for itself.",
+    WithinRun.exit_code: "Refused: typed in a supervised run, which may only read and report for itself.",
     78: "The configuration, or a required file, is not usable.",
     wire.EXIT_TIMED_OUT: "`--wait-timeout` expired. The request itself stays in effect.",
     wire.EXIT_INTERRUPTED: "Interrupted by Ctrl-C. `build`: its ralph was stopped.",

@@ -122,8 +122,7 @@ def _entry(entry: dict[str, Any], compiled: Compiler) -> tuple[Pattern | None, l
     live, read, vague = (_flag(entry, key, faults) for key in ("live", "read", "vague"))
     if faults or kind is None or expression is None or after is None:
         return None, faults
-    pattern = Pattern(str(name), kind, expression, examples, counter_examples, live, read, vague, after)
-    return pattern, faults
+    return Pattern(str(name), kind, expression, examples, counter_examples, live, read, vague, after), faults
 
 
 _W = TypeVar("_W", bound=StrEnum)

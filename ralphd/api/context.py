@@ -1,5 +1,6 @@
 """What routes share: the host behind them, streams, and replies that are bytes already."""
 
+import json
 from collections.abc import AsyncGenerator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
@@ -44,6 +45,11 @@ TheHost: TypeAlias = Annotated["Host", Depends(the_host)]
 def json_bytes(body: bytes, status: int = 200) -> Response:
     """Return a reply whose JSON is made already."""
     return Response(body, status, media_type="application/json")
+
+
+def json_reply(content: object, status: int = 200) -> Response:
+    """Return a reply that may hold texts of any origin: what is not Unicode becomes question marks."""
+    return json_bytes(json.dumps(content, ensure_ascii=False).encode(errors="replace"), status)
 
 
 def stream_reply(request: Request, pieces: AsyncGenerator[bytes, None], media_type: str) -> StreamReply:

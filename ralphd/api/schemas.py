@@ -1,17 +1,33 @@
 """What replies look like to OpenAPI.
 
-Replies themselves are bytes, made by their owners; tests compare the keys.
+Replies themselves are bytes, made by their owners; tests compare the keys. Views whose fields are those of a
+dataclass are made from it.
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 from pydantic import BaseModel, Field, create_model
 
 from ralphd import wire
+from ralphd.core.delivery import StoredEvent
+from ralphd.core.explanation import Explanation, Figure
+from ralphd.core.supervision.model import ReportedTask
+from ralphd.store.state import LastExit
+from ralphd.store.webhooks import Gone
 
 if TYPE_CHECKING:
     from ralphd.config.configuration import Difference
+
+
+def _of(keys: Mapping[str, Any], **instead: Any) -> type[BaseModel]:
+    """Return a model with the keys of a table in ``wire``; ``instead`` has the shapes of the objects."""
+    return create_model("Keys", **{key: instead.get(key, (kind, ...)) for key, kind in keys.items()})
+
+
+def _like(shape: type, *left_out: str, **instead: Any) -> type[BaseModel]:
+    """Return the same for the fields of a dataclass; ``instead`` has the types that differ in the reply."""
+    return _of({key: kind for key, kind in get_type_hints(shape).items() if key not in left_out}, **instead)
 
 
 class WaitView(BaseModel):
@@ -21,21 +37,12 @@ class WaitView(BaseModel):
     until: str | None
 
 
-class TaskView(BaseModel):
+class TaskView(_like(ReportedTask)):  # type: ignore[misc]
     """The task that the run says it works on."""
 
-    id: str
-    title: str
 
-
-class LastExitView(BaseModel):
+class LastExitView(_like(LastExit, at=(str, ...))):  # type: ignore[misc]
     """How the last run ended. ``code`` and ``signal`` are both null when the run was lost."""
-
-    run_id: str
-    code: int | None
-    signal: int | None
-    outcome: str
-    at: str
 
 
 class DriftView(BaseModel):
@@ -60,11 +67,6 @@ class CheckpointView(BaseModel):
     resume_at: str | None
     uncommitted: int
     snapshot_ref: str | None
-
-
-def _of(keys: Mapping[str, Any], **instead: Any) -> type[BaseModel]:
-    """Return a model with the keys of a table in ``wire``; ``instead`` has the shapes of the objects."""
-    return create_model("Keys", **{key: instead.get(key, (kind, ...)) for key, kind in keys.items()})
 
 
 class AgentView(_of(wire.POOL_AGENT_KEYS)):  # type: ignore[misc]
@@ -458,20 +460,12 @@ class SecretView(BaseModel):
     name: str
 
 
-class GoneView(BaseModel):
+class GoneView(_like(Gone, at=(str, ...))):  # type: ignore[misc]
     """The receiver said that it wants nothing more; that holds until a test arrives, or it is added again."""
 
-    why: str
-    at: str
 
-
-class ToldView(BaseModel):
+class ToldView(_like(StoredEvent, "run_id", "data")):  # type: ignore[misc]
     """The event of a delivery."""
-
-    id: int
-    type: str
-    at: str
-    ralph: str | None
 
 
 class DeliveryView(BaseModel):
@@ -577,23 +571,12 @@ class ReportAnswerView(BaseModel):
     verdict: VerdictReply | None
 
 
-class FigureView(BaseModel):
+class FigureView(_like(Figure)):  # type: ignore[misc]
     """One thing that was looked at: what was seen, and what it is held against."""
 
-    name: str
-    seen: str
-    limit: str
 
-
-class SilenceView(BaseModel):
+class SilenceView(_like(Explanation, "silence", figures=(list[FigureView], ...))):  # type: ignore[misc]
     """The patience with a run that said nothing: the same as an explanation, without another one inside."""
-
-    rule: str
-    title: str
-    because: str
-    figures: list[FigureView]
-    missing: list[str]
-    done: str
 
 
 class ExplanationView(SilenceView):

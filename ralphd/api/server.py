@@ -379,7 +379,6 @@ class ApiServer(uvicorn.Server):
         def protocol() -> PeerProtocol:
             return self._protocol(self.config, self.server_state, self.lifespan.state)
 
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(protocol, sock=listener.socket, backlog=1)
+        server = await asyncio.get_running_loop().create_server(protocol, sock=listener.socket, backlog=1)
         listener.socket.listen(BACKLOG)
         return server

@@ -88,9 +88,8 @@ class Configuration(specs.Sections):
         """
         version, values, origins = pinned.get("version"), pinned.get("values"), pinned.get("origins")
         if isinstance(version, int) and version > PINNED_VERSION:
-            raise NewerState(
-                "the pinned configuration is of a newer ralphd", mend="install that version again"
-            )
+            what = "the pinned configuration is of a newer ralphd"
+            raise NewerState(what, mend="install that version again")
         if not isinstance(values, dict) or not isinstance(origins, dict):
             raise ConfigFaults("the pinned configuration is not one", why="it has no values or no origins")
         layer = layers.tree_layer(values, lambda path: "pinned", users_own=True, resolve=str, lenient=True)
@@ -205,9 +204,8 @@ def _merged(given: list[Layer]) -> Configuration:
             # One address in both files: the nearer one holds, but what it may not or does not set stays.
             lower = webhooks[url][0] if url in webhooks else entry
             signed = entry if any(getattr(entry, name) for name in SECRETS) else lower
-            private = entry.allow_private or lower.allow_private
             hook = replace(entry, **{name: getattr(signed, name) for name in SECRETS})
-            webhooks[url] = (replace(hook, allow_private=private), origin)
+            webhooks[url] = (replace(hook, allow_private=entry.allow_private or lower.allow_private), origin)
     sections: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
     for section, table in NAMED.items():
         names = dict.fromkeys(

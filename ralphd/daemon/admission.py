@@ -119,8 +119,7 @@ class Admission:
 def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:
     """Return the notes on ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
     configuration = Configuration.from_pinned(definition.configuration)
-    environment = account.files.load_environment()
-    return notes_on(definition.directory, configuration, definition.command, environment)
+    return notes_on(definition.directory, configuration, definition.command, account.files.load_environment())
 
 
 def refuse_to_replace(regent: Regent) -> None:
@@ -136,14 +135,11 @@ def refuse_to_replace(regent: Regent) -> None:
 @asynccontextmanager
 async def _checkpoint_settled(account: RalphRecord, *, resume: bool | None) -> AsyncIterator[None]:
     definition, home = account.definition, account.files.home
-    if not definition.runs_own_loop:
-        if resume is False:
-            why = f"{definition.name} runs a command of its own, which keeps its checkpoints by itself"
-            mend = f"ralphctl start {definition.name}"
-            raise UsageError("a start without the checkpoint is for the built-in loop", why=why, mend=mend)
-        yield
-        return
-    if account.is_governed_by_a_run:  # the checkpoint is the run's
+    if resume is False and not definition.runs_own_loop:
+        why = f"{definition.name} runs a command of its own, which keeps its checkpoints by itself"
+        mend = f"ralphctl start {definition.name}"
+        raise UsageError("a start without the checkpoint is for the built-in loop", why=why, mend=mend)
+    if not definition.runs_own_loop or account.is_governed_by_a_run:  # none, or the run's
         yield
         return
 

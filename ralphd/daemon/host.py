@@ -119,8 +119,7 @@ class Host:
                 await lifecycle.prune_vaults(self._roster, self._services)
             await asyncio.sleep(PRUNE_EVERY_S)
             await self.callers.report_held()
-            total_bytes = self._users.present.logs.total_bytes
-            await lifecycle.prune_all(self._roster, total_bytes=total_bytes)
+            await lifecycle.prune_all(self._roster, total_bytes=self._users.present.logs.total_bytes)
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)
             return_freed_memory()
 
@@ -287,10 +286,8 @@ class Host:
     async def _registered(self, registration: Registration) -> Regent:
         self._refuse_when_stopping()
         async with self._registering:
-            known = self._roster.directories()
-            wanted = await checked(registration, known, self._services)
-            start, resume = registration.start, registration.resume
-            return await self._admission.admit(wanted, start=start, resume=resume)
+            wanted = await checked(registration, self._roster.directories(), self._services)
+            return await self._admission.admit(wanted, start=registration.start, resume=registration.resume)
 
     async def start_in_worktrees(self, order: WorktreeOrder) -> list[bytes]:
         """Start ralphs in worktrees of their own (W1). Raise RalphdError."""

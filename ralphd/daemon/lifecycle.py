@@ -31,6 +31,7 @@ from ralphd.daemon.reload import DriftWatch
 from ralphd.errors import RalphdError, UnknownRalph, UnusableState
 from ralphd.git import vault
 from ralphd.process.log.log import prune
+from ralphd.process.machine import wait_at_most
 from ralphd.process.start_errors import is_lack
 from ralphd.store.state import RalphFiles
 
@@ -342,9 +343,7 @@ def _late(regent: Regent, look: "asyncio.Task[None]") -> str | None:
 async def retry_starts(roster: Roster, services: "Services") -> None:
     """Start whose turn it is (A11): when a run ends, and every few seconds, until the daemon ends."""
     while True:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(RETRY_STARTS_S):
-                await services.freed.wait()
+        await wait_at_most(RETRY_STARTS_S, services.freed)
         if services.stopping.is_set():
             return
         services.freed.clear()

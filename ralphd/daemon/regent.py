@@ -175,8 +175,7 @@ class Regent:
         shown["sandbox"] = inside and sandbox.view_of(*inside)
         shown["message"] = self._why_wait or view["message"]
         left += [*self._deleted, *filter(None, [self._services.why_unqueued(self.name)])]
-        notes = [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]
-        return shown | {"notes": notes}
+        return shown | {"notes": [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]}
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
@@ -208,8 +207,7 @@ class Regent:
         verdict = await asyncio.to_thread(self.account.records.explained) if self.gate.is_on else None
         explanation, evidence = await asyncio.to_thread(load_evidence, self.account.files.runs / run_id)
         if self._live is not None and self._live.run_id == run_id:
-            now = rfc3339(self._services.clock.now())
-            explanation = {"at": now, **asdict(self._live.explanation())}
+            explanation = {"at": rfc3339(self._services.clock.now()), **asdict(self._live.explanation())}
         elif waits or explanation is None:
             explanation = asdict(waits or NOT_KNOWN)
         about = {"run_id": run_id, "living": self.living == run_id, "evidence": evidence, "verdict": verdict}
@@ -546,8 +544,7 @@ class Regent:
         since = record.started_at or record.ended_at
         await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
         known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
-        directory = self.account.definition.directory
-        self._strangers = await asyncio.to_thread(strangers, directory, since, known)
+        self._strangers = await asyncio.to_thread(strangers, self.account.definition.directory, since, known)
 
     async def _conclude(self, live: LiveRun, record: ExitRecord, commits: int) -> tuple[Moment, bool]:
         """Have the end answered. Return when it was, and whether the run has reported what it cost."""
@@ -616,10 +613,8 @@ class Regent:
 
     def directory_has_news(self) -> bool:
         """The same as far as the working directory shows. Blocks, in a directory that hangs for ever."""
-        supervised, living = (
-            not isinstance(self.account.supervision.state, model.SETTLED),
-            self._live is not None,
-        )
+        supervised = not isinstance(self.account.supervision.state, model.SETTLED)
+        living = self._live is not None
         is_settled = self.holds.is_settled(supervised=supervised, living=living)
         return not is_settled or self.account.copies_are_due() or (living and self._commits.has_changed())
 

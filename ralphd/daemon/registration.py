@@ -120,9 +120,8 @@ def _usable(directory: Path, state_directory: Path) -> Path:
     try:
         real = directory.resolve(strict=True)
     except OSError as error:
-        raise DirectoryUnusable(
-            f"{directory} cannot be used", why=error.strerror or str(error), mend=f"mkdir -p {directory}"
-        ) from error
+        why, mend = error.strerror or str(error), f"mkdir -p {directory}"
+        raise DirectoryUnusable(f"{directory} cannot be used", why=why, mend=mend) from error
     if not real.is_dir():
         raise DirectoryUnusable(f"{directory} is not a directory", mend=f"name its directory: {real.parent}")
     if not os.access(real, os.W_OK | os.X_OK):
@@ -185,9 +184,8 @@ def notes_on(
             "outside its schedule a run of this command ends after an iteration that it reports;"
             " a command that reports none is not ended"
         )
-    notes += [
-        f"{key} is set, and this version does nothing about it yet" for key in configuration.not_built_yet()
-    ]
+    not_built = configuration.not_built_yet()
+    notes += [f"{key} is set, and this version does nothing about it yet" for key in not_built]
     if head(directory) is None:
         notes.append("not a git repository: commits cannot show what Ralph does")
     return tuple(notes)

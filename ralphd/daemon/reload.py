@@ -48,8 +48,7 @@ def renewed(account: "RalphRecord", flags: Mapping[str, Any] | None = None) -> R
         changes = tuple(change for change in changes if change.key != COMMAND)
     else:
         command = current.ralph.command
-    fresh = replace(definition, flags=both, configuration=current.pinned(), command=command)
-    return Renewal(fresh, changes)
+    return Renewal(replace(definition, flags=both, configuration=current.pinned(), command=command), changes)
 
 
 READ_FOR_S = 0.2

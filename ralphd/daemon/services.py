@@ -71,12 +71,10 @@ class EventPublisher:
         destinations: Sequence[Destination] = (),
     ) -> bool:
         """Store and publish one event. Return False, and do nothing, when ``key`` was published before."""
-        moment = self._clock.now() if at is None else at
+        at = self._clock.now() if at is None else at
         every = (*self.added, *self.always, *destinations)
         deliver_to = wanted(every, kind, data, is_titled=bool(EVENTS[kind][0]))
-        event = await self.events.append(
-            kind, moment, ralph, run_id, dict(data), key=key, deliver_to=deliver_to
-        )
+        event = await self.events.append(kind, at, ralph, run_id, dict(data), key=key, deliver_to=deliver_to)
         if event is None:
             return False
         self.told[kind] += 1
@@ -309,8 +307,7 @@ class Timers:
 
     def wake_at(self, at: Moment) -> None:
         """Post ``Woke`` at this moment, or earlier to look at the clock."""
-        delay_s = min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S)
-        self._set("wait", delay_s, self._wake)
+        self._set("wait", min(max(at - self._services.clock.now(), 0.0), LONGEST_SLEEP_S), self._wake)
 
     def kill_after(self, run_id: RunId, delay_s: float) -> None:
         """Post ``GraceOver`` after ``delay_s``."""
@@ -339,8 +336,7 @@ def _restricted(
         return replace(chosen, fault=f"{directory}: .git leads to {repository.git}, which belongs elsewhere")
     if chosen.level == BOX:
         return chosen
-    temporary = account.environment.get("TMPDIR") or TEMPORARY[0]
-    needed = map(str, (directory, *git, temporary))
+    needed = map(str, (directory, *git, account.environment.get("TMPDIR") or TEMPORARY[0]))
     hidden = os.path.realpath(state_directory)
     chosen = restricted(chosen, needed, (*account.writable(), *TEMPORARY, *DEVICES), hidden)
     # Resolved last: a link below a writable directory may be an agent's, and is not among the outermost.

@@ -61,8 +61,7 @@ class DaemonsWebhooks:
             self._newer = fault
             self._services.trouble(WEBHOOKS_FILE, str(fault))
         except Broken as broken:
-            what = f"it was damaged ({broken.why}); add its webhooks again"
-            self._services.trouble(WEBHOOKS_FILE, what)
+            self._services.trouble(WEBHOOKS_FILE, f"it was damaged ({broken.why}); add its webhooks again")
             kept_as = str(broken.kept_as) if broken.kept_as else None
             data = {"file": WEBHOOKS_FILE, "kept_as": kept_as, "rebuilt_from": "nothing"}
             await self._services.news.tell("state.recovered", data)
@@ -129,7 +128,8 @@ class DaemonsWebhooks:
             self._refuse_newer()
             new = webhook_views.checked(asked, may_be_private=self._users.present.notify.allow_private)
             before = self._stored.added.get(new.id)
-            self._refuse_twin(new, before)
+            if before is None:
+                self._refuse_twin(new)
             new = replace(new, name=self._name_for(new, before))
             if why := await self._courier.why_unusable(new):
                 raise WebhookRefused(f"the secret cannot be used: {why}", mend="use --secret-file FILE")
@@ -260,9 +260,7 @@ class DaemonsWebhooks:
         if self._newer is not None:
             raise self._newer.with_traceback(None)
 
-    def _refuse_twin(self, new: Destination, before: Added | None) -> None:
-        if before is not None:
-            return
+    def _refuse_twin(self, new: Destination) -> None:
         known = self._every().get(new.id)
         if known is not None and known.ralphs is None:
             mend = "change the webhook in that file"

@@ -22,6 +22,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from ralphd.fleet.buckets import stream_of
 from ralphd.fleet.entries import from_bytes, unescaped_key
 from ralphd.fleet.fabric import Bucket, Entry
+from ralphd.process.machine import wait_at_most
 
 HEARTBEAT_S: Final = 10.0
 SILENCE_S: Final = 2.5 * HEARTBEAT_S
@@ -76,8 +77,7 @@ class BucketFeed:
         """Wait until something may have been missed."""
         loop = asyncio.get_running_loop()
         while not self._broken.is_set() and loop.time() - self._heard_at < SILENCE_S:
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._broken.wait(), HEARTBEAT_S / 2)
+            await wait_at_most(HEARTBEAT_S / 2, self._broken)
 
     def stop(self) -> None:
         """Let ``broken`` return, now or when it is called."""
@@ -112,9 +112,8 @@ class BucketFeed:
 
     async def _on_control(self, message: Msg, headers: dict[str, str]) -> None:
         """Answer flow control, which means: all before it is handled. Compare the count of a heartbeat."""
-        if headers["Status"] != "100" or headers.get("Nats-Last-Consumer", str(self._last)) != str(
-            self._last
-        ):
+        last = str(self._last)
+        if headers["Status"] != "100" or headers.get("Nats-Last-Consumer", last) != last:
             self._broken.set()
         if reply := message.reply or headers.get("Nats-Consumer-Stalled"):
             await self._client.publish(reply)

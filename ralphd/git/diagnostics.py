@@ -97,8 +97,7 @@ def present_trouble(directory: Path) -> tuple[str, ...]:
     """Return ``in_the_way`` and a line for unmerged files. Blocks for 2 s at most."""
     lines = in_the_way(directory)
     if Repository.find(directory) is not None:
-        words = ("ls-files", "--unmerged", "-z")
-        _, output = repo.answer(directory, *words, limit_s=_LIMIT_S) or (1, b"")
+        _, output = repo.answer(directory, "ls-files", "--unmerged", "-z", limit_s=_LIMIT_S) or (1, b"")
         lines += _conflicts(_unmerged_paths(output), _MOST_NAMES)
     return lines
 

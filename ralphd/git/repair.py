@@ -146,8 +146,7 @@ def _keep_head(git: GitRunner, label: str) -> str:
 
 def _detached_from(git: GitRunner) -> tuple[str | None, Moment | None]:
     """Return the branch that HEAD was last detached from, and when."""
-    words = ("log", "-g", "--date=unix", "--format=%gd %gs", "--max-count=200", "HEAD", "--")
-    code, output = git.run(*words)
+    code, output = git.run("log", "-g", "--date=unix", "--format=%gd %gs", "--max-count=200", "HEAD", "--")
     for line in output.decode(errors="surrogateescape").splitlines() if code == 0 else ():
         match = _MOVING_FROM.match(line)
         if match and git.commit(HEADS + match[2]):

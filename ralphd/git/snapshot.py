@@ -139,8 +139,7 @@ class _Taking:
         """
         if not names:
             return []
-        words = ("update-index", "-z", *how, "--stdin")
-        code, _ = self._git.run(*words, given=names, env=self._env)
+        code, _ = self._git.run("update-index", "-z", *how, "--stdin", given=names, env=self._env)
         if code == 0:
             return []
         self._failures += 1

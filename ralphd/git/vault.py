@@ -94,8 +94,7 @@ class Vault:
     @classmethod
     def of(cls, home: Path, directory: Path) -> "Vault | None":
         """Return the vault of the repository around ``directory``, or the one that was taken of it before."""
-        places = [directory.resolve(), *directory.resolve().parents]
-        for top in places:
+        for top in [directory.resolve(), *directory.resolve().parents]:
             known = sorted(home.glob(f"*.git/ralph/{_digest(top)}*/{_RECORD}"))
             if known:
                 return cls(known[-1].parents[2], top)

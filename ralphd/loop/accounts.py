@@ -142,8 +142,7 @@ class LoopAccounts:
         def decide(clock: QuotaClock) -> tuple[QuotaClock, None]:
             if news is None:
                 return quota.answered(clock, by, now), None
-            window = QuotaWindow(news.name, news.used, now, news.resets_at)
-            return quota.reported(clock, (window,)), None
+            return quota.reported(clock, (QuotaWindow(news.name, news.used, now, news.resets_at),)), None
 
         asyncio.get_running_loop().run_in_executor(None, self._change, account, decide)
 

@@ -40,8 +40,7 @@ def read_inside(directory: Path, file: str, most_bytes: int) -> bytes:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
         with open(descriptor, "rb") as opened:  # noqa: PTH123 - of a descriptor
             # Checked again: the path may have been changed between the check and the open.
-            path = Path(f"/proc/self/fd/{descriptor}").readlink()
-            _check(path, root, os.fstat(descriptor).st_mode)
+            _check(Path(f"/proc/self/fd/{descriptor}").readlink(), root, os.fstat(descriptor).st_mode)
             data = opened.read(most_bytes + 1)
     except (FileNotFoundError, NotADirectoryError) as fault:
         raise FileNotFoundError(file) from fault

@@ -34,10 +34,9 @@ async def post(url: str, *, headers: dict[str, str], payload: bytes, allow_priva
     """
     try:
         target = httpx.URL(url)
-        port = target.port or _PORTS[target.scheme]
         if target.userinfo:  # httpx would make it an Authorization header
             return Unreached("user names and passwords in a URL are not supported")
-        addresses = await _resolve(target.raw_host.decode("ascii"), port)
+        addresses = await _resolve(target.raw_host.decode("ascii"), target.port or _PORTS[target.scheme])
     except (httpx.InvalidURL, KeyError, UnicodeError):
         return Unreached("the URL is not of the form https://HOST/PATH")
     except OSError as error:
@@ -75,9 +74,8 @@ async def _post_to(
 ) -> Answer:
     url, sent = target.copy_with(host=address), {"host": target.netloc.decode("ascii"), **_HEADERS, **headers}
     limit, sni = httpx.Timeout(READ_LIMIT_S, connect=CONNECT_LIMIT_S), target.raw_host.decode("ascii")
-    extensions = {"sni_hostname": sni}
     async with client.stream(
-        "POST", url, content=payload, headers=sent, extensions=extensions, timeout=limit
+        "POST", url, content=payload, headers=sent, extensions={"sni_hostname": sni}, timeout=limit
     ) as response:
         await _drain(response)
     return ReceiverReply(response.status_code, response.headers.get("retry-after"))

@@ -5,6 +5,7 @@ get the limit that the daemon was started with, since some programs fail with a 
 1024 descriptors, and loops that close all of them take long).
 """
 
+import asyncio
 import ctypes
 import os
 import resource
@@ -44,6 +45,13 @@ class Clock:
 def boot_s() -> float:
     """Return the seconds since boot, sleep included: the clock of the kernel's process start times."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
+async def wait_at_most(limit_s: float | None, event: asyncio.Event) -> None:
+    """Wait until an event is set, for at most ``limit_s``; None: without a limit."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await event.wait()
 
 
 @cache
@@ -90,12 +98,21 @@ def local_zone() -> tzinfo:
         return datetime.now().astimezone().tzinfo or UTC
 
 
+def memory_bytes() -> tuple[int, int]:
+    """Return the bytes of memory, and those that are available; psutil would cost 1 MB of them.
+
+    Raise OSError, ValueError or LookupError where the kernel does not tell.
+    """
+    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
+    kilobytes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
+    return kilobytes["MemTotal:"] << 10, kilobytes["MemAvailable:"] << 10
+
+
 def free_memory() -> float:
     """Return the share of the memory that is available; 1 where the kernel does not tell."""
     try:
-        lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-        sizes = {words[0]: int(words[1]) for words in lines if len(words) > 1}
-        return sizes["MemAvailable:"] / sizes["MemTotal:"]
+        total, available = memory_bytes()
+        return available / total
     except (OSError, ValueError, LookupError, ZeroDivisionError):
         return 1.0
 

@@ -372,8 +372,7 @@ def _origin(directory: RunDirectory) -> tuple[bool, Path | None]:
     """
     if record := directory.run_record():
         return record.boot_id == shim.boot_id(), record.cgroup
-    intent = directory.intent() or {}
-    return intent.get("boot_id") in (None, shim.boot_id()), directory.intended_cgroup()
+    return (directory.intent() or {}).get("boot_id") in (None, shim.boot_id()), directory.intended_cgroup()
 
 
 def who_runs(directory: RunDirectory) -> RunRecord | None:

@@ -72,9 +72,8 @@ class Codec(Generic[T]):
                 if key not in stored and key not in self.newer:
                     faults[key] = f"{key} is missing"
         try:
-            plain = self._read(stored, (), faults)
             # Only from JSON does the strict mode take a list for a tuple and a text for an enum.
-            value = self._adapter.validate_json(as_json(plain), strict=True)
+            value = self._adapter.validate_json(as_json(self._read(stored, (), faults)), strict=True)
         except RecursionError as error:
             raise Unfit(["nested too deeply"]) from error
         except ValidationError as error:

@@ -154,8 +154,7 @@ OLD = """SELECT id FROM events e WHERE at < ? AND NOT EXISTS
 
 def event_row(event: StoredEvent, key: str | None) -> Statement:
     """Return the statement that adds an event, unless its key is there."""
-    data = json.dumps(event.data)
-    return ADD_EVENT, (event.id, event.type, event.at, event.ralph, event.run_id, data, key)
+    return ADD_EVENT, (event.id, event.type, event.at, event.ralph, event.run_id, json.dumps(event.data), key)
 
 
 def delivery_row(d: Delivery) -> Statement:

@@ -84,8 +84,7 @@ def _as_plain(state: GateState) -> dict[str, Any]:
         plain["since"] = rfc3339(state.since)
     for key, last in (("last", state.last), ("reverted", state.reverted), ("unapplied", state.unapplied)):
         if last is not None:
-            shown = plain[key] | {"verdict": last.kind.value, "at": rfc3339(last.at)}
-            plain[key] = _only(_LAST, shown)
+            plain[key] = _only(_LAST, plain[key] | {"verdict": last.kind.value, "at": rfc3339(last.at)})
     return {"version": GATE_VERSION, **_without_added(plain)}
 
 

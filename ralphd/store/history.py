@@ -266,8 +266,7 @@ def load_evidence(run_directory: Path) -> tuple[dict[str, Any] | None, dict[str,
 
 
 def _save(path: Path, at: Moment, content: Mapping[str, Any]) -> None:
-    stored = {"version": EVIDENCE_VERSION, "at": rfc3339(at), **content}
-    write_whole(path, as_json(stored), durable=False)
+    write_whole(path, as_json({"version": EVIDENCE_VERSION, "at": rfc3339(at), **content}), durable=False)
 
 
 def _load(path: Path) -> dict[str, Any] | None:

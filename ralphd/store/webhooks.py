@@ -86,8 +86,7 @@ class WebhooksFile:
         added = map(_ADDED.dump, webhooks.added.values())
         entries = [plain.pop("destination") | plain for plain in added]
         gone = {id: _GONE.dump(each) for id, each in webhooks.gone.items()}
-        content = {"version": WEBHOOKS_VERSION, "webhooks": entries, "gone": gone}
-        write_whole(self.path, as_json(content))
+        write_whole(self.path, as_json({"version": WEBHOOKS_VERSION, "webhooks": entries, "gone": gone}))
 
     def secret_path(self, id: str) -> Path:
         return self._secrets / f"{id}.secret"

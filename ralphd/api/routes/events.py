@@ -15,6 +15,7 @@ from ralphd.api.streams import StreamReply
 from ralphd.core.delivery import StoredEvent
 from ralphd.errors import RalphdError, UsageError
 from ralphd.notify.hub import Hub, Subscription
+from ralphd.process.machine import wait_at_most
 
 if TYPE_CHECKING:
     from ralphd.daemon.fleet.sharing.events import SharedEvents
@@ -94,8 +95,7 @@ class Feed:
             except RalphdError:
                 return
             yield b": ping\n\n"
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), POLL_S)
+            await wait_at_most(POLL_S, self._stopping)
 
     async def _coming(self, events: Subscription) -> AsyncGenerator[bytes, None]:
         # The read is a task that outlives a ping: a timeout around it would cancel it every 15 s.

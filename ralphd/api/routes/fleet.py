@@ -1,14 +1,13 @@
 """Routes of the fleet: its machines and items, and what people request of them."""
 
-import json
 from pwd import getpwuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import Header, Path, Query, Request, Response
 
 from ralphd.api import bodies, schemas
 from ralphd.api.bodies import EventsQuery, LogsQuery, NoFields, RalphName
-from ralphd.api.context import TheHost, json_bytes, routes, stream_reply
+from ralphd.api.context import TheHost, json_reply, routes, stream_reply
 from ralphd.api.routes.events import Feed, begin_after
 from ralphd.api.routes.logs import log_reply
 from ralphd.api.schemas import EVENTS, ExplainedItemView, ExplanationView, OrderedView, answers
@@ -19,10 +18,6 @@ router = routes("/v1/fleet", "fleet")
 HostName = Annotated[str, Path(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="A machine of the fleet.")]
 ItemId = Annotated[str, Path(pattern="^i-[a-z2-7]{4,26}$", description="An item of the fleet.")]
 ItemVerb = Literal["hold", "release", "cancel", "retry", "stop", "pause", "resume"]
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return json_bytes(json.dumps(value, ensure_ascii=False).encode(errors="replace"), status)
 
 
 def _person() -> str:
@@ -37,7 +32,7 @@ def _person() -> str:
 @router.get("", responses=answers(schemas.FleetView))
 async def show_fleet(host: TheHost) -> Response:
     """Machines, items and limited accounts of the fleet; without the hub as last known."""
-    return _json(host.fleet().view())
+    return json_reply(host.fleet().view())
 
 
 @router.post("/items", status_code=201, responses=answers(ExplainedItemView, 201))
@@ -47,13 +42,13 @@ async def submit_item(host: TheHost, asked: bodies.ItemRequest) -> Response:
     What runs is what that repository's `ralph.toml` says at `base`. Refused (422, `usage`) where the remote
     cannot be reached from here, or takes no atomic pushes.
     """
-    return _json(await host.fleet().submit(asked.model_dump(), _person()), 201)
+    return json_reply(await host.fleet().submit(asked.model_dump(), _person()), 201)
 
 
 @router.get("/items/{item}/explain", responses=answers(ExplainedItemView))
 async def explain_item(host: TheHost, item: ItemId) -> Response:
     """Why no machine takes an item: each need that each machine does not meet."""
-    return _json(host.fleet().member.picture.explained(item))
+    return json_reply(host.fleet().member.picture.explained(item))
 
 
 @router.post("/items/{item}/takeover", responses=answers(ExplainedItemView))
@@ -62,7 +57,7 @@ async def take_over_item(host: TheHost, item: ItemId, nothing: NoFields | None =
 
     Refused (409, `wrong-state`) where nobody has it, this machine does not fit, or the other one answers.
     """
-    return _json(await host.fleet().take_over(item, _person()))
+    return json_reply(await host.fleet().take_over(item, _person()))
 
 
 @router.post("/items/{item}/{verb}", responses=answers(ExplainedItemView))
@@ -70,7 +65,7 @@ async def act_on_item(
     host: TheHost, item: ItemId, verb: ItemVerb, nothing: NoFields | None = None
 ) -> Response:
     """Hold an item for a person, release it, cancel it, try it again; stop, pause or resume it."""
-    return _json(await host.fleet().act(item, verb, _person()))
+    return json_reply(await host.fleet().act(item, verb, _person()))
 
 
 @router.post("/hosts/{machine}/{verb}", status_code=202, responses=answers(OrderedView, 202))
@@ -78,7 +73,7 @@ async def drain_host(
     host: TheHost, machine: HostName, verb: Literal["drain", "undrain"], nothing: NoFields | None = None
 ) -> Response:
     """Have a machine give back its items and take no more, or take part again."""
-    return _json(await host.fleet().drain(machine, verb, _person()), 202)
+    return json_reply(await host.fleet().drain(machine, verb, _person()), 202)
 
 
 @router.get("/events", responses={200: EVENTS}, response_class=Response)
@@ -102,19 +97,19 @@ async def follow_fleet_events(
 @router.get("/ralphs", responses=answers(schemas.FleetRalphsView))
 async def list_fleet_ralphs(host: TheHost) -> Response:
     """The ralphs of the other machines, as last known: at once without the hub, within 5 s with it."""
-    return _json(await host.fleet().ralphs())
+    return json_reply(await host.fleet().ralphs())
 
 
 @router.get("/ralphs/{machine}/{name}", responses=answers(schemas.RalphView))
 async def show_fleet_ralph(host: TheHost, machine: HostName, name: RalphName) -> Response:
     """The view of a ralph on any machine of the fleet, which is named `MACHINE/NAME` in it."""
-    return _json(await host.fleet().ralph(machine, name))
+    return json_reply(await host.fleet().ralph(machine, name))
 
 
 @router.get("/ralphs/{machine}/{name}/explain", responses=answers(ExplanationView))
 async def explain_fleet_ralph(host: TheHost, machine: HostName, name: RalphName) -> Response:
     """Why the Regent of a ralph on any machine last acted, as `GET /v1/ralphs/{name}/explain`."""
-    return _json(await host.fleet().explain(machine, name))
+    return json_reply(await host.fleet().explain(machine, name))
 
 
 @router.get("/ralphs/{machine}/{name}/logs", responses={200: schemas.LOG}, response_class=Response)
@@ -139,4 +134,4 @@ async def order_ralph(
 
     Then the hub keeps the request for a day, and the machine gets it when it is back.
     """
-    return _json(await host.fleet().order(machine, name, verb, _person()), 202)
+    return json_reply(await host.fleet().order(machine, name, verb, _person()), 202)

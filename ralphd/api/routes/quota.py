@@ -1,11 +1,10 @@
 """The route of the accounts' quota clocks."""
 
 import asyncio
-import json
 
 from fastapi import Response
 
-from ralphd.api.context import TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_reply, routes
 from ralphd.api.schemas import QuotaView, answers
 
 router = routes("/v1", "quota")
@@ -18,4 +17,4 @@ async def show_quota(host: TheHost) -> Response:
     The clocks are those of all ralphs of the user, of `ralphctl build` too.
     """
     accounts = await asyncio.to_thread(host.quota_views)
-    return json_bytes(json.dumps({"accounts": accounts}, ensure_ascii=False).encode(errors="replace"))
+    return json_reply({"accounts": accounts})

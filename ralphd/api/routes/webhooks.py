@@ -1,13 +1,12 @@
 """Routes of webhooks and their deliveries."""
 
-import json
 from typing import Annotated
 
 from fastapi import Path, Query, Response
 
 from ralphd.api import bodies, schemas
 from ralphd.api.bodies import MAX_EVENT_ID, NoFields, RunsQuery
-from ralphd.api.context import TheHost, json_bytes, routes
+from ralphd.api.context import TheHost, json_reply, routes
 from ralphd.api.schemas import answers
 from ralphd.core.delivery import Destination, Format
 
@@ -22,7 +21,7 @@ async def list_webhooks(host: TheHost) -> Response:
 
     The reply has no full URL, which may contain a token, and no secret.
     """
-    return _json({"webhooks": await host.webhooks.views()})
+    return json_reply({"webhooks": await host.webhooks.views()})
 
 
 @router.post("/webhooks", status_code=201, responses=answers(schemas.AddedView, 201))
@@ -32,7 +31,7 @@ async def add_webhook(host: TheHost, asked: bodies.WebhookRequest) -> Response:
     For `json`, a secret is generated if the request names none. The view names its file (0600).
     """
     fields = asked.model_dump() | {"on": tuple(asked.on), "format": Format(asked.format)}
-    return _json(await host.webhooks.add(Destination(**fields)), 201)
+    return json_reply(await host.webhooks.add(Destination(**fields)), 201)
 
 
 @router.delete("/webhooks/{id}", status_code=204)
@@ -48,26 +47,22 @@ async def test_webhook(host: TheHost, id: WebhookId, nothing: NoFields | None = 
 
     A success also sends the pending messages, and enables a webhook that had answered 410.
     """
-    return _json(await host.webhooks.test(id))
+    return json_reply(await host.webhooks.test(id))
 
 
 @router.get("/webhooks/{id}/deliveries", responses=answers(schemas.DeliveriesView))
 async def list_deliveries_to(host: TheHost, id: WebhookId, query: Annotated[RunsQuery, Query()]) -> Response:
     """List the deliveries to a webhook, newest first."""
-    return _json({"deliveries": await host.webhooks.deliveries(id, query.limit)})
+    return json_reply({"deliveries": await host.webhooks.deliveries(id, query.limit)})
 
 
 @router.get("/deliveries", responses=answers(schemas.DeliveriesView))
 async def list_deliveries(host: TheHost, query: Annotated[RunsQuery, Query()]) -> Response:
     """List the deliveries to all webhooks, also removed ones, newest first."""
-    return _json({"deliveries": await host.webhooks.deliveries(None, query.limit)})
+    return json_reply({"deliveries": await host.webhooks.deliveries(None, query.limit)})
 
 
 @router.post("/deliveries/{id}/replay", status_code=202, responses=answers(schemas.DeliveryView, 202))
 async def replay_delivery(host: TheHost, id: DeliveryId, nothing: NoFields | None = None) -> Response:
     """Send the message of a delivery again, under the same `webhook-id`; a pending one is sent now."""
-    return _json(await host.webhooks.replay(id), 202)
-
-
-def _json(content: object, status: int = 200) -> Response:
-    return json_bytes(json.dumps(content, ensure_ascii=False).encode(errors="replace"), status)
+    return json_reply(await host.webhooks.replay(id), 202)

@@ -210,8 +210,7 @@ def idled(idling: Idling, signs: Sequence[AgentEvent], at_s: float, hang_timeout
             is_retry = isinstance(sign, RetryingItself)
             if not _continues(idling, at_s, hang_timeout_s, is_retry=is_retry):
                 idling = Idling(at_s)
-            retries = idling.retries + is_retry
-            idling = replace(idling, last_s=at_s, count=idling.count + 1, retries=retries)
+            idling = replace(idling, last_s=at_s, count=idling.count + 1, retries=idling.retries + is_retry)
     return idling
 
 

@@ -257,8 +257,7 @@ def _reset(evidence: Evidence, rules: Rules, now: Moment) -> Reset | None:
         texts.append(match.text)
     elif (passage := detect_rate_limit("\n".join(evidence.own_lines))) is not None:
         texts.append(passage)
-    read = (read_reset(text, now=now, zone=rules.zone) for text in texts if text)
-    return next(filter(None, read), None)
+    return next(filter(None, (read_reset(text, now=now, zone=rules.zone) for text in texts if text)), None)
 
 
 def _short(text: str) -> str:

@@ -159,8 +159,7 @@ def read_reset(text: str, *, now: Moment, zone: tzinfo | None = None) -> Reset |
     """
     read = normalized(unescaped(ends_of(text)))
     stated = [*parsers.keyed(read, now), *parsers.piped(read)]
-    hints = [*stated, *parsers.spoken(read, now, zone), *parsers.habits(read, now)]
-    return _chosen(read, hints, now)
+    return _chosen(read, [*stated, *parsers.spoken(read, now, zone), *parsers.habits(read, now)], now)
 
 
 def reset_from_headers(headers: Mapping[str, str], *, now: Moment) -> Reset | None:
@@ -192,8 +191,7 @@ def _is_used_up(name: str, headers: Mapping[str, str]) -> bool:
 
 def _believed(hint: ResetHint, now: Moment) -> Reset | None:
     """Return the first reading that lies ahead, and not farther than can be believed."""
-    ahead = (until for until in hint.until if isfinite(until) and 0 < until - now <= LONGEST_S)
-    until = next(ahead, None)
+    until = next((until for until in hint.until if isfinite(until) and 0 < until - now <= LONGEST_S), None)
     return None if until is None else Reset(until, hint.source[:80], hint.confidence)
 
 

@@ -72,8 +72,7 @@ def heard_in(found: object, boundary: str) -> Verdict | None:
         task = None if found.get("task") is None else ReportedTask(_text(found["task"]["id"]))
         commits, reverted = (tuple(map(_text, found[name])) for name in ("commits", "reverted"))
         verdict = Verdict(VerdictKind(found["kind"]), _text(found["why"]), boundary_id=boundary, task=task)
-        tail = _text(found.get("tail", ""))
-        return heard(replace(verdict, commits=commits, reverted=reverted, tail=tail))
+        return heard(replace(verdict, commits=commits, reverted=reverted, tail=_text(found.get("tail", ""))))
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -122,8 +122,7 @@ def begin(queue: LandingQueue) -> LandingQueue:
     ready = [each.id for each in queued if each.inside == queued[0].inside]  # one configuration
     suspects = [id for id in queue.suspects if id in ready]
     ids = suspects[: max(len(suspects) // 2, 1)] if suspects else ready[: model.MOST_IN_A_BATCH]
-    batch = LandingBatch(tuple(ids)) if ids else None
-    return replace(queue, batch=batch, suspects=tuple(suspects))
+    return replace(queue, batch=LandingBatch(tuple(ids)) if ids else None, suspects=tuple(suspects))
 
 
 def step(queue: LandingQueue, fact: model.LandingFact, policy: LandingPolicy, at: Moment) -> LandingQueue:
@@ -235,8 +234,7 @@ def _checked(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at
 
     Where tests vanished, nothing lands that nobody asked for.
     """
-    before = queue.counts if queue.counts_at == batch.base else None
-    check = replace(batch.check, before=before)
+    check = replace(batch.check, before=queue.counts if queue.counts_at == batch.base else None)
     kind, text = weakened(check), weakened_text(check)
     if kind and queue.green != batch.base and batch.doing is Doing.CHECKING:
         return replace(queue, batch=replace(batch, doing=Doing.BASELINE))
@@ -268,8 +266,7 @@ def _refused(
 ) -> LandingQueue:
     """Take a candidate out, the target as it was (M4)."""
     candidate = queue.candidate(id)
-    tries = candidate.tries + 1
-    changed = replace(candidate, standing=Standing.REFUSED, why=why, tail=tail, tries=tries)
+    changed = replace(candidate, standing=Standing.REFUSED, why=why, tail=tail, tries=candidate.tries + 1)
     return _ended(queue, changed, at)
 
 
@@ -280,8 +277,7 @@ def _landed(queue: LandingQueue, batch: LandingBatch, note: str, at: Moment) -> 
             note=batch.note, copies=each.copies,
         )  # fmt: skip
         queue = _ended(queue, done, at)
-    left = tuple(id for id in queue.suspects if id not in batch.ids)
-    return replace(queue, batch=None, suspects=left)
+    return replace(queue, batch=None, suspects=tuple(id for id in queue.suspects if id not in batch.ids))
 
 
 def _ended(queue: LandingQueue, changed: model.LandingCandidate, at: Moment) -> LandingQueue:

@@ -50,8 +50,7 @@ def start(current: Supervision, at: Moment, *, continues: bool) -> Step:
         case model.Paused() | model.Starting():
             return resume(current)
         case model.Pausing() | model.Stopping():
-            fresh = replace(wanted, tally=tally)
-            return fresh.enter(transitions.ending(current.state, again=True))
+            return replace(wanted, tally=tally).enter(transitions.ending(current.state, again=True))
         case _:
             return Step(wanted)
 
@@ -127,8 +126,7 @@ def skip_wait(current: Supervision, at: Moment) -> Step:
     tally = current.tally
     if isinstance(current.state, model.Waiting) and current.state.reason is model.Reason.SCHEDULE:
         tally = replace(tally, unscheduled_until=current.state.until)
-    wanted = replace(current, goal=Goal.RUNNING, tally=tally)
-    counted = transitions.counted(wanted, at)
+    counted = transitions.counted(replace(current, goal=Goal.RUNNING, tally=tally), at)
     return transitions.spawn(counted, transitions.RESTARTING, before=current.state, skips=True)
 
 
@@ -267,8 +265,7 @@ def announced(event: events.CommitsRestored | events.LeftBehind) -> tuple[Announ
 
 
 def _left_behind(event: events.LeftBehind) -> tuple[Announce, ...]:
-    text = f"Repaired what the run left behind: {'; '.join(event.done)}"
-    repaired = Announce("state.recovered", text)
+    repaired = Announce("state.recovered", f"Repaired what the run left behind: {'; '.join(event.done)}")
     left = Announce("guard.blocked", f"The run left something unfinished: {'; '.join(event.told)}")
     return (*((repaired,) if event.done else ()), *((left,) if event.told else ()))
 

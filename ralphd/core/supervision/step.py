@@ -223,8 +223,7 @@ def _overran(current: Supervision, event: events.Overran | events.ScheduleEnded,
             return _ask_now(current, current.state, event.at, policy)
         case model.Running(overdue=None):
             state = model.Running(event.run_id, event.overdue)
-            data = (("failure_kind", event.overdue.value),)
-            stalled = Announce("ralph.stalled", event.text, data=data)
+            stalled = Announce("ralph.stalled", event.text, data=(("failure_kind", event.overdue.value),))
             return current.enter(state, stalled, *overdue_orders(state, policy))
         case _:
             return Step(current)

@@ -25,8 +25,7 @@ def spawn(
 ) -> Step:
     """Order a run, after ``actions``. ``before``: the state to return to if it cannot be started."""
     queued_at = current.state.queued_at if isinstance(current.state, model.Waiting) else None
-    starting = model.Starting(before, queued_at=queued_at, skips=skips)
-    return current.enter(starting, *actions, model.Spawn())
+    return current.enter(model.Starting(before, queued_at=queued_at, skips=skips), *actions, model.Spawn())
 
 
 def unborn(current: Supervision) -> Step:

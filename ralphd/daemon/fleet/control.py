@@ -88,9 +88,8 @@ class Control:
         if route in (LOG, EXPLAIN) and is_name(name):
             return await self._shown(route, name, body, is_own=is_own)
         if not (is_own or self.member.spec().remote_control):
-            raise WrongState(
-                f"{self.member.host} takes no requests of other machines", why="remote_control = false"
-            )
+            what = f"{self.member.host} takes no requests of other machines"
+            raise WrongState(what, why="remote_control = false")
         if route in DRAINS:
             self.member.drain(ends=route == "undrain")
             return {"host": self.member.host, "draining": self.member.draining}
@@ -104,10 +103,8 @@ class Control:
             raise WrongState(what, why="[fleet] share_logs = false in its configuration")
         if route == EXPLAIN:
             return await self.ralphs.explain(name)
-        log, has_ended = (
-            self.ralphs.log(name),
-            self.ralphs.ended(name)(),
-        )  # asked before: nothing comes after it
+        log = self.ralphs.log(name)
+        has_ended = self.ralphs.ended(name)()  # asked before: nothing comes after it
         return {**await asyncio.to_thread(portion_of, log, body), "ended": has_ended}
 
     async def _order(self, name: str, verb: str, by: str) -> bytes:
@@ -131,8 +128,7 @@ class Control:
             except (RalphdError, ValueError) as fault:
                 logger.warning("%s of %s, as %s wanted: %s", want.want, encoded, want.by, fault)
             done = [*done, want.id][-_MOST_WANTS:]
-            text = files.as_json({"v": 1, "done": done})
-            await asyncio.to_thread(files.write_whole, self.wants_file, text)
+            await asyncio.to_thread(files.write_whole, self.wants_file, files.as_json({"v": 1, "done": done}))
 
     def _carried_out(self) -> list[str]:
         try:

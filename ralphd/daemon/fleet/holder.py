@@ -224,8 +224,7 @@ class Holder(LeaseKeeper):
                 self._tasks.create_task(self._write_item(self._working))
                 await self._until(partial(self._is_pushed, head))
             elif state is not None:
-                end = _End(state, progress.why, head=head, is_own=True, commit=progress.commit)
-                self._end_with(end)
+                self._end_with(_End(state, progress.why, head=head, is_own=True, commit=progress.commit))
 
     def _end_with(self, end: _End) -> None:
         self._end = self._end or end

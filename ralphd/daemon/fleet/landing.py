@@ -6,7 +6,6 @@ A host that waits for its turn reads the lease now and then, or takes it over fr
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from ralphd.core.fleet.lease_model import LeaseNews, LeaseOrder, LeaseRules, PushWanted, Stage, TakeLease
@@ -17,6 +16,7 @@ from ralphd.daemon.fleet.clones import Clones
 from ralphd.daemon.fleet.orders import Clocks, LeaseKeeper, tick_s
 from ralphd.fleet.fabric import Fabric
 from ralphd.git.fence.fence import Fence
+from ralphd.process.machine import wait_at_most
 
 PUSH_S: Final = 120.0
 _OTHERS_TICKS: Final = 2
@@ -85,9 +85,7 @@ class TargetLease(LeaseKeeper):
             if is_begun:
                 await asyncio.sleep(_OTHERS_TICKS * tick_s(self._rules))
                 continue
-            with suppress(TimeoutError):
-                async with asyncio.timeout(tick_s(self._rules)):
-                    await self._changed.wait()
+            await wait_at_most(tick_s(self._rules), self._changed)
 
     async def _hold(self) -> None:
         self._tasks.create_task(self._tick())

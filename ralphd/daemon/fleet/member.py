@@ -32,6 +32,7 @@ from ralphd.daemon.services import EventPublisher, Services
 from ralphd.dataclass import dataclass
 from ralphd.errors import WrongState
 from ralphd.fleet.fabric import Bucket, Entry, Fabric, HubUnreachable, WrongRevision
+from ralphd.process.machine import memory_bytes, wait_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -204,15 +205,13 @@ class Member:
                     refusal = f"the hub takes nothing: {fault}" if self.fabric.is_connected else None
                 self.services.trouble(f"{_TOPIC} hub", refusal)
             self._changed.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(PRESENCE_S * random.uniform(0.8, 1.2)):  # noqa: S311
-                    await self._changed.wait()
+            await wait_at_most(PRESENCE_S * random.uniform(0.8, 1.2), self._changed)  # noqa: S311
 
     def record(self) -> HostRecord:
         """Return this machine as the others see it. Blocks."""
         if self.picture.monotonic() >= self._look_at:
             self._installed, self._look_at = [*installed_accounts()], self.picture.monotonic() + LOGINS_S
-        spec, (memory_bytes, free_bytes), cpus = self.spec(), _memory(), os.cpu_count() or 1
+        spec, (total_bytes, free_bytes), cpus = self.spec(), memory_bytes(), os.cpu_count() or 1
         return HostRecord(
             self.host,
             self.boot,
@@ -220,7 +219,7 @@ class Member:
             labels=tuple(spec.labels),
             logins=tuple(logins(self._installed, self.accounts(), self.services.clocks)),
             allow_repos=tuple(spec.allow_repos),
-            slots=spec.slots or max(1, min(cpus // 2, memory_bytes // (3 * _GIB))),
+            slots=spec.slots or max(1, min(cpus // 2, total_bytes // (3 * _GIB))),
             used=len(self.holders),
             cpus=cpus,
             memory_free_bytes=free_bytes,
@@ -248,10 +247,8 @@ class Member:
         if is_connected:
             self.services.trouble(_TOPIC, None)
         if is_connected != self._was_connected and (is_connected or self._was_connected is not None):
-            kind = "fleet.lost" if self._was_connected else "fleet.back"
-            await self._news.tell(
-                "fleet.joined" if self._was_connected is None else kind, {"host": self.host}
-            )
+            kinds = {None: "fleet.joined", True: "fleet.lost", False: "fleet.back"}
+            await self._news.tell(kinds[self._was_connected], {"host": self.host})
             if not is_connected:
                 self.services.trouble(_TOPIC, "the hub is unreachable: what runs continues")
             self._was_connected = is_connected
@@ -474,13 +471,6 @@ class Member:
                         await self.fabric.delete(Bucket.ITEMS, item.id, revision=known.revision)
                     self.picture.forget(Bucket.ITEMS, item.id)
             await asyncio.sleep(CLEAN_UP_S * random.uniform(0.8, 1.2))  # noqa: S311
-
-
-def _memory() -> tuple[int, int]:
-    """Return the bytes of memory, and those that are available; psutil would cost 1 MB of them."""
-    lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
-    kilobytes = {words[0]: int(words[1]) for words in lines}
-    return kilobytes["MemTotal:"] << 10, kilobytes["MemAvailable:"] << 10
 
 
 def _existing(directory: Path) -> Path:

@@ -95,8 +95,7 @@ async def move_ref(
 ) -> tuple[lease_model.RefMoved | LeaseNews, str]:
     """Push the lease, and the commit if there is one. Return the fact, and why it was refused or silent."""
     call = partial(_pushed, fence, branch, order, host, is_claim=is_claim, at=at)
-    answer = await asyncio.to_thread(call)
-    match answer:
+    match await asyncio.to_thread(call):
         case Claimed(sha=sha) | Pushed(sha=sha):
             return lease_model.RefMoved(sha), ""
         case Unreachable(why=why):

@@ -26,6 +26,7 @@ from ralphd.core.quota.clock import named
 from ralphd.core.quota.model import QuotaClock
 from ralphd.dataclass import dataclass
 from ralphd.fleet.fabric import Bucket, HubUnreachable, WrongRevision
+from ralphd.process.machine import wait_at_most
 from ralphd.store.shared.quota import FAULTS, QuotaMember, quota_directory
 
 if TYPE_CHECKING:
@@ -87,9 +88,7 @@ class FleetQuota:
                 self.member.limits_changed.clear()
                 if self.member.fabric.is_connected:
                     await self.look()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(LOOK_S):
-                        await self.member.limits_changed.wait()
+                await wait_at_most(LOOK_S, self.member.limits_changed)
         finally:
             self._files.leave()
 

@@ -153,8 +153,7 @@ class RalphWork:
         await self._listen()
         if (view := await self._view()) is not None:
             if not await asyncio.to_thread(self._is_ours, view):
-                mend = f"ralphctl rm {self.name}"
-                raise NameTaken(f"another ralph has the name {self.name}", mend=mend)
+                raise NameTaken(f"another ralph has the name {self.name}", mend=f"ralphctl rm {self.name}")
             if view["state"] not in _ENDED:
                 self._is_kept = True
                 return
@@ -163,12 +162,10 @@ class RalphWork:
         start = await self._in_thread(self._start_commit, tip)
         if await self._view() is None:
             directory, flags = str(self.fence.directory), self._flags()
-            environment = dict(self._environment)
             asked = Registration(
-                directory, [], name=self.name, flags=flags, environment=environment, start=False
+                directory, [], name=self.name, flags=flags, environment=dict(self._environment), start=False
             )
-            order = WorktreeOrder(asked, branch=self._item.branch, start=start)
-            await self._ralphs.start_in_worktrees(order)
+            await self._ralphs.start_in_worktrees(WorktreeOrder(asked, branch=self._item.branch, start=start))
         if not await self._has(start):
             what = f"the worktree of {self.name} has other work than {short_sha(start)}"
             raise WrongState(what, mend=f"ralphctl trees rm --keep {self.name}")
@@ -264,10 +261,8 @@ class RalphWork:
         if not (self._is_queued and last and last[1].standing is Standing.QUEUED):  # else nothing has changed
             self._head = await self._in_thread(self._tip)
         head = self._head
-        is_new, call = (
-            self._landing.head != head,
-            partial(self._ralphs.landing.lands, self.name, self._target),
-        )
+        is_new = self._landing.head != head
+        call = partial(self._ralphs.landing.lands, self.name, self._target)
         self._is_queued &= not is_new and last is not None and last[1].head == head
         try:
             if is_new and not await call(self._item.branch, queues=False):

@@ -141,8 +141,7 @@ class GateTests:
 
     def _counts(self, run_id: RunId) -> TestCounts | None:
         lines = self._last_lines(run_id, COUNTED_LINES)
-        is_cut = len(lines) == COUNTED_LINES or sum(map(len, lines)) > READ_BYTES // 2
-        return counts_of(lines, is_cut=is_cut)
+        return counts_of(lines, is_cut=len(lines) == COUNTED_LINES or sum(map(len, lines)) > READ_BYTES // 2)
 
     def _last_lines(self, run_id: RunId, count: int) -> list[str]:
         try:
@@ -158,8 +157,7 @@ class GateTests:
         return self._account.configuration.regent.test_command
 
     def _spec(self, run_id: RunId, directory: Path, sandbox: SandboxChoice) -> RunSpec:
-        command = ("/bin/sh", "-c", self._command())
-        spec = self._account.spec(run_id, directory, sandbox, command)
+        spec = self._account.spec(run_id, directory, sandbox, ("/bin/sh", "-c", self._command()))
         # A revert within the second in which a file was written leaves Python's bytecode of it valid.
         environment = {"PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
         return replace(spec, environment=environment, run_bytes=min(LOG_BYTES, spec.run_bytes))

@@ -99,9 +99,8 @@ class GateWorker:
     @property
     def _policy(self) -> verdict.GatePolicy:
         regent = self._account.configuration.regent
-        is_minimal = regent.rollback_scope == "minimal"
         tests = (regent.protect_tests, regent.protect, regent.test_command)
-        return verdict.GatePolicy(regent.test_retries, is_minimal, *tests)
+        return verdict.GatePolicy(regent.test_retries, regent.rollback_scope == "minimal", *tests)
 
     async def work(self) -> None:
         """Carry out one order after the other until the run is decided, then post the verdict.

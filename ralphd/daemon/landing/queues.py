@@ -31,7 +31,7 @@ from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch, find_target
 from ralphd.git.landing.tree import discard, keep, write_rules
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
-from ralphd.process.machine import are_free
+from ralphd.process.machine import are_free, wait_at_most
 from ralphd.store.files import Broken
 from ralphd.store.shared import claims
 from ralphd.store.shared.landing import LandingFiles, known_queues
@@ -116,9 +116,7 @@ class LandingQueues:
                 self._services.done.clear()
                 await self._forget_removed()
                 await asyncio.gather(*(self._propose(regent.account) for regent in self._roster))
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._retry_s()):
-                        await self._services.done.wait()
+                await wait_at_most(self._retry_s(), self._services.done)
 
     def _retry_s(self) -> float | None:
         """Return how soon a branch whose remote was away is proposed again; None for none."""
@@ -159,9 +157,8 @@ class LandingQueues:
         """End the work under way, for CLOSE_S at most; the next daemon continues."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
-                await asyncio.gather(
-                    *(each.close(leaves_tests=leaves_tests) for each in self._workers.values())
-                )
+                closing = (each.close(leaves_tests=leaves_tests) for each in self._workers.values())
+                await asyncio.gather(*closing)
 
     def views(self) -> list[dict[str, Any]]:
         return [self._view(worker) for _, worker in sorted(self._workers.items())]
@@ -217,12 +214,9 @@ class LandingQueues:
 
     def last(self, name: str) -> tuple[LandingQueue, LandingCandidate] | None:
         """Return the last candidate of a ralph, and its queue."""
-        every = (
-            (worker.queue, each) for worker in self._workers.values() for each in worker.queue.candidates
-        )
-        return max(
-            (pair for pair in every if pair[1].ralph == name), key=lambda pair: pair[1].id, default=None
-        )
+        queues = (worker.queue for worker in self._workers.values())
+        its_own = ((queue, each) for queue in queues for each in queue.candidates if each.ralph == name)
+        return max(its_own, key=lambda pair: pair[1].id, default=None)
 
     async def recall(self, name: str) -> None:
         """Take what a ralph has in its queue out again. A push under way may still arrive."""
@@ -327,8 +321,7 @@ class LandingQueues:
         if not directory.exists() and (tree := claims.worktree_of(self._services.state_directory, name)):
             directory, branch = Path(tree.source), branch or tree.branch  # its branch is intact (W7)
         git = GitRunner(directory)
-        common = git.repository.common.resolve()
-        files = LandingFiles.of(self._services.state_directory, common)
+        files = LandingFiles.of(self._services.state_directory, git.repository.common.resolve())
         worker = self._workers.get(str(files.home))
         if worker is None:  # later it would remove what the worker is writing
             files.create()
@@ -345,8 +338,7 @@ class LandingQueues:
             candidate = LandingCandidate(0, name, ref or "", head or "", now, inside=queue.inside or ".")
             return Wanted(files, queue, candidate, "")
         if ref is None or head is None:
-            missing = f"the branch {branch} does not exist" if branch else "HEAD is detached"
-            raise _not_landable(name, missing)
+            raise _not_landable(name, f"the branch {branch} does not exist" if branch else "HEAD is detached")
         if ref == HEADS + queue.target.branch:
             why = f"it works on {queue.target.branch} itself: nothing is to land"
             raise NothingToLand(f"{name} cannot land", why=why, mend="ralphctl queue")
@@ -419,12 +411,9 @@ class LandingQueues:
         """Return the queue pinned for a candidate; as it is where its ralph was removed. Blocks."""
         if (regent := self._roster.find(first.ralph)) is None:
             return replace(queue, pinned_at=tip, inside=first.inside)
-        files, account = (
-            LandingFiles.of(self._services.state_directory, Path(queue.repository)),
-            regent.account,
-        )
-        environment = account.files.load_environment() or dict(os.environ)
-        flags = account.definition.flags
+        files = LandingFiles.of(self._services.state_directory, Path(queue.repository))
+        environment = regent.account.files.load_environment() or dict(os.environ)
+        flags = regent.account.definition.flags
         return self._pinned_at(queue, files, first.inside, tip, flags=flags, environment=environment)
 
     async def _propose(self, account: "RalphRecord") -> None:
@@ -442,9 +431,8 @@ class LandingQueues:
             for each in worker.queue.standing(Standing.REFUSED)
         }
         try:
-            in_tree = (
-                await asyncio.to_thread(claims.worktree_of, self._services.state_directory, name) is not None
-            )
+            tree = await asyncio.to_thread(claims.worktree_of, self._services.state_directory, name)
+            in_tree = tree is not None
             mode = _mode(account.configuration, in_tree)
             if mode == "off" and name not in refused:
                 return

@@ -32,6 +32,7 @@ from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
 from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.git.worktrees.include import include
+from ralphd.process.machine import wait_at_most
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
@@ -163,9 +164,7 @@ class QueueWorker:
             finally:
                 self._at_rest.set()
             if not goes_on:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(POLL_S):
-                        await self._nudged.wait()
+                await wait_at_most(POLL_S, self._nudged)
 
     @property
     def _topic(self) -> str:
@@ -305,8 +304,7 @@ class QueueWorker:
         git = self._git()
         fact = self._target().advance(git, merge.Tip(batch.tip), batch.commit)
         if isinstance(fact, model.TargetMoved):
-            heads = [self.queue.candidate(each.id).head for each in batch.merged if each.copies]
-            keep_rebased(git, heads)
+            keep_rebased(git, [self.queue.candidate(each.id).head for each in batch.merged if each.copies])
         return fact
 
     def _publish(self, batch: LandingBatch) -> LandingFact:
@@ -368,8 +366,7 @@ class QueueWorker:
         self._git()
         repository, source = Path(self.queue.repository), Path(self.queue.work_tree)
         old, is_whole = self.files.old_tree, self.queue.is_spoiled
-        home = self.files.home
-        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=home)
+        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=self.files.home)
         if repository.parent == source:  # others are ralphs'
             include(source, self._tree, renews=True)
 

@@ -57,8 +57,7 @@ class Callers:
 
     def _is_known(self, run_id: RunId) -> bool:
         """Whether a run is a ralph's, or a test run of a landing queue."""
-        is_test = has_landing_test(self._services.state_directory, run_id)
-        return is_test or self._owner(run_id) is not None
+        return has_landing_test(self._services.state_directory, run_id) or self._owner(run_id) is not None
 
     def permits(self, caller: Caller, asked: RequestedAction) -> bool:
         return door.is_permitted(asked, caller, self._users.present.regent.runs_may)

@@ -101,8 +101,7 @@ class Custody:
                     return self._trouble(None)
                 before = vault.taken()
                 self._is_first = before is None
-                busy = self._services.busy() if at_start else []
-                taken = await asyncio.to_thread(self._copy, vault, busy)
+                taken = await asyncio.to_thread(self._copy, vault, self._services.busy() if at_start else [])
                 if run_id is not None and before is not None:
                     await self._tell(run_id, await asyncio.to_thread(_lost_upstream, before, taken))
                 self._trouble(None)
@@ -147,8 +146,7 @@ class Custody:
             fault = vault.fault(taken, is_thorough=at_end)
             repository = Repository.find(vault.top)
             if fault and repository is not None and unfinished(repository):
-                began_at = self._account.facts.started_at or 0.0
-                fault = "" if is_older(repository, began_at) else fault
+                fault = "" if is_older(repository, self._account.facts.started_at or 0.0) else fault
             if fault and (seen or repository is None):
                 label = f"{self._account.definition.name}/{run_id}"
                 told.append((_repaired(fault, rebuild(vault, taken, label), taken.common), f"git/{taken.at}"))
@@ -200,10 +198,9 @@ def _lost_upstream(before: Taken, after: Taken) -> list[tuple[Announce, str]]:
     told = []
     for each in rewound_upstreams(before, after):
         remote, _, branch = each.ref.removeprefix(REMOTES).partition("/")
-        undo = f"git push {remote} {each.sha}:refs/heads/{branch}"
         lost = f"{remote}/{branch} lost {each.lost} commit{'s' * (each.lost > 1)} while Ralph worked"
         text = f"{lost}; ralphd force-pushes nothing: the next push of the branch restores them"
-        data = (("why", lost), ("undo", undo))
+        data = (("why", lost), ("undo", f"git push {remote} {each.sha}:refs/heads/{branch}"))
         told.append((Announce("guard.blocked", text, data=data), f"upstream/{each.ref}/{after.at}"))
     return told
 

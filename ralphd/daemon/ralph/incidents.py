@@ -1,12 +1,12 @@
 """The open incident of one ralph between two facts: reminders, acknowledgement, recovery."""
 
 import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core import incidents
 from ralphd.core.incidents import CloseReason, Incident
 from ralphd.core.time import Moment
+from ralphd.process.machine import wait_at_most
 
 if TYPE_CHECKING:
     from ralphd.daemon.ralph.record import RalphRecord
@@ -34,9 +34,7 @@ class Incidents:
         """Remind, and close what has recovered, until cancelled. Sleeps while no incident is open."""
         while True:
             self._seen = self._account.facts.incident
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._sleep_s()):
-                    await self._news.wait()
+            await wait_at_most(self._sleep_s(), self._news)
             self._news.clear()
             if self._account.facts.incident is not None and not self._services.stopping.is_set():
                 async with self._alone:

@@ -261,8 +261,7 @@ class CommitWatcher:
             return 0
         before = self._account.facts.last_commit
         await self._account.note_head()
-        moved = self._account.facts.last_commit != before
-        return await asyncio.to_thread(self._count, repository, moved)
+        return await asyncio.to_thread(self._count, repository, self._account.facts.last_commit != before)
 
     def _changed(self) -> Repository | None:
         """Return the repository if it has changed since the last call."""

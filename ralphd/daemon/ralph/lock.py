@@ -30,9 +30,8 @@ class DirectoryClaim:
     def take(self) -> DirectoryLock:
         """Take the lock, or return it. Raise DirectoryBusy (names the holder), DirectoryUnusable."""
         if self.is_away():
-            raise OSError(
-                errno.ESTALE, f"{self._directory} is on another file system than before: mount it again"
-            )
+            why = f"{self._directory} is on another file system than before: mount it again"
+            raise OSError(errno.ESTALE, why)
         if self.lock is not None and not self._is_current(self.lock):
             self.lock.release()  # the directory was removed and made again: this locks nothing any more
             self.lock = None

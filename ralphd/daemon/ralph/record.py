@@ -71,8 +71,7 @@ class ActiveConfiguration:
 def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]:
     if active.definition.configuration == pinned.configuration:
         return ()
-    then = config.Configuration.from_pinned(pinned.configuration)
-    changes = config.differences(active.configuration, then)
+    changes = config.differences(active.configuration, config.Configuration.from_pinned(pinned.configuration))
     return tuple(
         f"from the next run on: {change.key} = {change.now or 'not set'} (now {change.pinned or 'not set'})"
         for change in changes
@@ -133,8 +132,7 @@ class RalphRecord(RunSource):
     def view(self) -> dict[str, Any]:
         """Return the ralph as the API shows it, without what only a live run knows."""
         held = self.in_force.definition
-        shown = self._record().shown(held)
-        return shown | {
+        return self._record().shown(held) | {
             "directory": str(self.definition.directory),
             "command": list(held.command),
             "checkpoint": self._summary,
@@ -354,8 +352,7 @@ class RalphRecord(RunSource):
                 await self._save_counters()
         if self.definition.runs_own_loop:
             at_rest = isinstance(self._supervision.state, model.SETTLED)
-            home, directory = self.files.home, self.definition.directory
-            await asyncio.to_thread(mirror.renew, home, directory, at_rest=at_rest)
+            await asyncio.to_thread(mirror.renew, self.files.home, self.definition.directory, at_rest=at_rest)
             await self.look_at_loop_files()
 
     def _output_is_due(self) -> bool:

@@ -75,8 +75,7 @@ class Trees:
         async with self._alone:
             try:
                 await asyncio.wait([self._sizes()])
-                wanted = await asyncio.to_thread(self._planner.wanted, order, self._measured)
-                for tree in wanted:
+                for tree in await asyncio.to_thread(self._planner.wanted, order, self._measured):
                     made.append(tree)
                     await self._make(tree, order.registration)
             except (RalphdError, NotDone, OSError) as fault:
@@ -278,8 +277,7 @@ class Trees:
             try:
                 ref = await asyncio.to_thread(self._removed, tree, keep)
             except (NotDone, OSError) as fault:
-                why = error_text(fault)
-                raise WrongState(f"the worktree {name} is not removed", why=why) from fault
+                raise WrongState(f"the worktree {name} is not removed", why=error_text(fault)) from fault
         if regent is not None:
             await self.roster.drop(regent)
             self.services.forget(name)

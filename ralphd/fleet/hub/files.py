@@ -179,9 +179,8 @@ def change(directory: Path, edit: Callable[[HubRecord], HubRecord], *, probe: st
     """Change the record and the users of nats-server, which has to be reloaded. The caller has the lock."""
     record = edit(read_record(directory))
     if len(record.hosts) > MOST_HOSTS:
-        raise RalphdError(
-            f"the fleet has {MOST_HOSTS} hosts, which is the most", mend="ralphctl fleet forget"
-        )
+        what = f"the fleet has {MOST_HOSTS} hosts, which is the most"
+        raise RalphdError(what, mend="ralphctl fleet forget")
     files.write_whole(directory / "members.json", files.as_json(_RECORD.dump(record)))
     files.write_whole(directory / "hosts.conf", hosts_conf(record, probe=probe))
     return record
@@ -230,8 +229,7 @@ def init_hub(
             _make(directory / conf_name(number), partial(server_conf, directory, record, number))
             _make(directory / f"ralph-hub-{number}.service", partial(unit, directory, program, number))
         names = sorted(path.name for path in directory.iterdir() if path.is_file() and path.name[0] != ".")
-    made = tuple(each for each in names if each not in before)
-    return HubFiles(made, _next(directory, record))
+    return HubFiles(tuple(each for each in names if each not in before), _next(directory, record))
 
 
 def conf_name(number: int) -> str:

@@ -220,10 +220,8 @@ async def pinned_authority(address: str, pin: str, *, limit_s: float = CONNECT_S
     """
     host, port = host_and_port(address)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = (
-        False,
-        ssl.CERT_NONE,
-    )  # the pin decides; then all is verified
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE  # the pin decides; then all is verified
     try:
         async with asyncio.timeout(limit_s):
             _, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -286,9 +284,8 @@ async def connected(
                 )  # fmt: skip
             except (OSError, TimeoutError, Error, ValueError) as error:
                 why = _why(error) if isinstance(error, TimeoutError) or not seen else seen[-1]
-                if tries_left and (
-                    isinstance(error, ConnectionResetError | BrokenPipeError) or why == _UNKNOWN_KEY
-                ):
+                is_reset = isinstance(error, ConnectionResetError | BrokenPipeError)
+                if tries_left and (is_reset or why == _UNKNOWN_KEY):
                     await asyncio.sleep(_LOOK_S)  # nats-server ends what connects while it reloads
                     continue
                 raise HubUnreachable(f"{', '.join(servers)}: {why}") from error

@@ -64,8 +64,7 @@ def planned(tree: Worktree, directory: Path, queue: LandingQueue, own_list: str)
     last = max(landed, key=lambda each: (each.ended_at or 0.0, each.id)).commit
     if is_ancestor(git, last, old):
         return None
-    target = TargetBranch(queue.target, Path(queue.work_tree), landed=recorded(queue))
-    known = target.read(git, fetches=False)
+    known = TargetBranch(queue.target, Path(queue.work_tree), landed=recorded(queue)).read(git, fetches=False)
     tip, name = known.landed or known.tip, queue.target.branch
     tip = tip if is_ancestor(git, last, tip) else last  # it was pushed, and not fetched since
     count = int(git.text("rev-list", "--count", tip, f"^{old}"))

@@ -282,8 +282,7 @@ def _list_merged(git: GitRunner, ours: str, theirs: str, own_list: str) -> tuple
 
 def _merge(git: GitRunner, ours: str, theirs: str) -> tuple[str, list[bytes]]:
     """Return the tree of a merge, and the entries of what conflicts in it. Raises NotDone."""
-    words = ("merge-tree", "--write-tree", "-z", "--no-messages", ours, theirs)
-    code, output = git.run(*words)
+    code, output = git.run("merge-tree", "--write-tree", "-z", "--no-messages", ours, theirs)
     tree, *entries = output.split(b"\0")
     name = tree.decode(errors="replace").strip()
     if code not in (0, 1) or not FULL_SHA.fullmatch(name):

@@ -72,8 +72,7 @@ def prepare(
             _delete(os.fsencode(path))
     with isolated(git, scratch) as env:
         git.output("read-tree", commit, env=env)
-        files = _files(git, env)
-        others = _clear(os.fsencode(tree), files)
+        others = _clear(os.fsencode(tree), _files(git, env))
         git.run("update-index", "-q", "--refresh", env=env)
         git.output("checkout-index", "--all", "--force", "--index", "--quiet", env=env)
         _sweep(git, env, os.fsencode(tree), others, is_whole=is_whole)

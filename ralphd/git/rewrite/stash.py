@@ -121,8 +121,7 @@ def put_back(directory: Path, label: str) -> Done:
                 break
             except OSError as error:
                 if error.errno not in (errno.EBUSY, errno.EEXIST) or attempt + 1 == _ATTEMPTS:
-                    why = f"{error.strerror}; what was set aside is kept under {ref}"
-                    raise NotDone(why) from error
+                    raise NotDone(f"{error.strerror}; what was set aside is kept under {ref}") from error
                 wait_for_lock(git.repository.git)
         diagnostics.reach("guard.aside.index")
         kept = f"{ref}-{short_sha(git.ref(ref) or '')}"

@@ -83,8 +83,7 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
 
 def _unfit(git: GitRunner, why: str, *words: str) -> UsageError:
     clone = shlex.join(["git", "clone", *words, str(git.top), f"{git.top}-2"])
-    what = f"{git.top} cannot have worktrees of ralphd"
-    return UsageError(what, why=f"{why}: use a clone", mend=clone)
+    return UsageError(f"{git.top} cannot have worktrees of ralphd", why=f"{why}: use a clone", mend=clone)
 
 
 def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Path) -> bool:
@@ -94,9 +93,8 @@ def has_branch(source: WorktreeSource, branch: str, start: str | None, path: Pat
         raise UsageError(f"{branch!r} is not a name for a branch", mend="--branch NAME")
     if f"{branch}/".startswith(f"{wire.LANDED_BRANCH}/"):
         why = "the landing queue keeps there what landed, until the target's checkout can take it"
-        raise UsageError(
-            f"the branch {branch} is the landing queue's", why=why, mend="another name: --worktree NAME"
-        )
+        mend = "another name: --worktree NAME"
+        raise UsageError(f"the branch {branch} is the landing queue's", why=why, mend=mend)
     outer = branch.partition("/")[0]
     if outer != branch and git.ref(f"refs/heads/{outer}"):
         why = f"git cannot have {branch} beside the branch {outer}"
@@ -253,10 +251,8 @@ def _inner_repositories(git: GitRunner) -> set[bytes]:
 
 def _submodules(git: GitRunner, variables: Mapping[str, str] | None = None) -> set[bytes]:
     """Return the repositories that the index names: git neither saves nor reports what is in them."""
-    entries = (
-        line.partition(b"\t") for line in git.output("ls-files", "-s", "-z", env=variables).split(b"\0")
-    )
-    return {name for mode, _, name in entries if mode.startswith(b"160000")}
+    lines = git.output("ls-files", "-s", "-z", env=variables).split(b"\0")
+    return {line.partition(b"\t")[2] for line in lines if line.startswith(b"160000")}
 
 
 def keep(tree: Worktree, scratch: Path) -> str:

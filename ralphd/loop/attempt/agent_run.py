@@ -198,8 +198,7 @@ class AgentRun:
                 async with asyncio.timeout(BEFORE_KILL_S):
                     await self._observer.before_kill(request.ours, request.why)
             except (OSError, TimeoutError) as fault:  # a checkpoint that cannot be saved saves no hung agent
-                why = fault or "no answer in time"
-                logger.warning("attempt %s is ended unsaved: %s", self._spec.id, why)
+                logger.warning("attempt %s is ended unsaved: %s", self._spec.id, fault or "no answer in time")
         if not process.has_exited:  # else it ended by itself in between
             self._done = request
             await terminate(process, request)

@@ -88,8 +88,7 @@ class ReviewRun:
     async def _until_ended(self, process: AgentProcess) -> TerminationRequest | None:
         timer = None
         if limit_s := self._timeout_s:
-            why = f"it ran into its time limit of {span(limit_s)}"
-            request = TerminationRequest(OurDoing.TIMEOUT, why)
+            request = TerminationRequest(OurDoing.TIMEOUT, f"it ran into its time limit of {span(limit_s)}")
             timer = asyncio.get_running_loop().call_later(limit_s, self._termination.end, request)
         try:
             reason = await self._termination.wait(process)

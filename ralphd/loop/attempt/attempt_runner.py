@@ -159,8 +159,7 @@ class PhasedAttempt:
         if done.survivors:
             self._say(f"the review left what no SIGKILL ends: {', '.join(done.survivors)}")
         if done.review is None:
-            why = "its review was stopped on request"
-            return Classification(None, "ours: asked", why, asked=True)
+            return Classification(None, "ours: asked", "its review was stopped on request", asked=True)
         if done.review.timed_out and is_cut_short:
             return self._used_up(phases.phase)
         self._say(f"the review took {span(self._clock() - began)}")
@@ -309,8 +308,7 @@ class AttemptRunner:
 
     def _before(self) -> BeforeAttempt:
         directory = self._context.settings.directory
-        aborts = self._mode is RepairMode.ABORT
-        uncommitted = uncommitted_paths(directory) if aborts else None
+        uncommitted = uncommitted_paths(directory) if self._mode is RepairMode.ABORT else None
         return BeforeAttempt(time.time(), facts.position(directory), uncommitted)
 
     async def _repair(self, before: BeforeAttempt, iteration: Iteration, answer: AgentAnswer) -> None:

@@ -7,7 +7,6 @@ module sleeps, probes, and carries them out.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import field, replace
 
 from ralphd.core import stall_detector
@@ -17,7 +16,7 @@ from ralphd.core.supervision.model import RunReports
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 from ralphd.process.activity.probe import Observer
-from ralphd.process.machine import Clock
+from ralphd.process.machine import Clock, wait_at_most
 
 logger = logging.getLogger(__name__)
 
@@ -77,9 +76,7 @@ class StallMonitor:
     async def _watch_once(self) -> None:
         pause_s = stall_detector.next_look_s(self.watch, self._subject.limits)
         self._hurry.clear()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if pause_s == float("inf") else pause_s):
-                await self._hurry.wait()
+        await wait_at_most(None if pause_s == float("inf") else pause_s, self._hurry)
         await self._glance(pause_s)
         match verdict := stall_detector.finding(self.watch, self._subject.limits):
             case stall_detector.StallFinding.WARN:

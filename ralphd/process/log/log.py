@@ -121,14 +121,12 @@ class LogReader:
             gap, self._gap = Gap(self._at, self._gap), ""
             return gap
         if not self._log and self._chunk is None:
-            over = superseded or self._files.has_ended()
-            piece = self._segments.next(over=over)
+            piece = self._segments.next(over=superseded or self._files.has_ended())
             if isinstance(piece, Chunk):
                 self._chunk = piece
                 self._at = replace(self._at, segment=self._segments.segment, offset=piece.start)
             elif isinstance(piece, Hole):
-                offset = self._segments.offset
-                self._at = replace(self._at, segment=self._segments.segment, offset=offset)
+                self._at = replace(self._at, segment=self._segments.segment, offset=self._segments.offset)
                 return Gap(self._at, piece.reason)
         if not self._regent:
             piece = self._regents.next(over=superseded)
@@ -242,8 +240,7 @@ class RalphLog:
         runs = Runs(self._path)
         if (limit := self.end()) is None:
             return
-        start = next(filter(None, find_start(runs, query)))
-        reader = LogReader(runs, start, query, limit=limit)
+        reader = LogReader(runs, next(filter(None, find_start(runs, query))), query, limit=limit)
         try:
             while (batch := reader.next()) is not None:
                 yield from batch

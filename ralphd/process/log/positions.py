@@ -51,8 +51,7 @@ def find_start(runs: Runs, query: LogQuery) -> Search:
         return
     if query.tail is not None:
         sieve = Sieve(query)
-        whole_lines = query.whole_events and sieve.is_open
-        yield from _before_end(runs, query.tail, sieve, whole_lines=whole_lines)
+        yield from _before_end(runs, query.tail, sieve, whole_lines=query.whole_events and sieve.is_open)
     if query.since is not None:  # or fewer records than wanted are as late as that
         yield from _at_time(runs, query.since)
     yield oldest
@@ -64,8 +63,7 @@ def _at_time(runs: Runs, since: Moment) -> Search:
         yield None
         files = runs.files(run_id)
         segments = files.segments()
-        written = (n for n in segments if _is_newer(files.segment(n), since))
-        if (first := next(written, None)) is not None:
+        if (first := next((n for n in segments if _is_newer(files.segment(n), since)), None)) is not None:
             offsets = (_offset_at(path, since) for path in (files.segment(first), files.regent_log))
             yield Start(Cursor(run_id, first, *offsets))
             return

@@ -35,8 +35,7 @@ def worktree_of(state: Path, name: str) -> Worktree | None:
 def save_worktree(state: Path, tree: Worktree) -> None:
     """Write a record, durably. Raise OSError."""
     make_private_directory(state / "trees")
-    plain = {"version": VERSION, **_WORKTREE.dump(tree)}
-    write_whole(state / "trees" / f"{tree.name}.json", as_json(plain))
+    write_whole(state / "trees" / f"{tree.name}.json", as_json({"version": VERSION, **_WORKTREE.dump(tree)}))
 
 
 def drop_worktree(state: Path, name: str) -> None:
@@ -48,8 +47,7 @@ def change_claims(state: Path, repository: str, task_list: str, change: Callable
     """Change the claims of a list, under their lock, and return them. Blocks; raise OSError."""
     digest = hashlib.sha256(os.fsencode(f"{repository}\0{task_list}")).hexdigest()[:16]
     make_private_directory(state / "claims")
-    path = state / "claims" / f"{digest}.json"
-    return _change(path, {"repository": repository, "list": task_list}, change)
+    return _change(state / "claims" / f"{digest}.json", {"repository": repository, "list": task_list}, change)
 
 
 def release_claims(state: Path, ralph: str, *, landed: bool = False) -> None:

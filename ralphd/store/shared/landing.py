@@ -32,8 +32,7 @@ class LandingFiles:
     @classmethod
     def of(cls, state_directory: Path, repository: Path) -> "LandingFiles":
         """Return the files for a repository, by its common git directory."""
-        name = str(repository).encode(errors="surrogateescape")
-        digest = hashlib.sha256(name).hexdigest()
+        digest = hashlib.sha256(str(repository).encode(errors="surrogateescape")).hexdigest()
         return cls(state_directory / "landing" / digest[:16])
 
     def create(self) -> None:

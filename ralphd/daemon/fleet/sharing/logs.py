@@ -57,8 +57,7 @@ def _packed(item: Item) -> list[Any]:
     if isinstance(item, Gap):
         return [item.reason, str(item.cursor)]
     assert isinstance(item, LogRecord), "only a query for text gives whole blocks"
-    text = base64.b64encode(item.text).decode()
-    return [item.at, item.stream, text, item.partial, str(item.cursor)]
+    return [item.at, item.stream, base64.b64encode(item.text).decode(), item.partial, str(item.cursor)]
 
 
 def _unpacked(value: object) -> Item:
@@ -68,8 +67,7 @@ def _unpacked(value: object) -> Item:
             return Gap(Cursor.parse(cursor), one_line(reason, _REASON_CHARS))
         case [str(at), ("stdout" | "stderr" | "regent") as stream, str(text), bool(partial), str(cursor)]:
             parse_rfc3339(at)
-            data = base64.b64decode(text, validate=True)
-            return LogRecord(at, stream, data, partial, Cursor.parse(cursor))
+            return LogRecord(at, stream, base64.b64decode(text, validate=True), partial, Cursor.parse(cursor))
     raise ValueError("a line of a log has another form")
 
 
@@ -102,8 +100,7 @@ class RemoteLog:
         is_more = True
         while is_more:
             try:
-                asking = self._portion(query, **more)
-                portion = asyncio.run_coroutine_threadsafe(asking, self.loop).result()
+                portion = asyncio.run_coroutine_threadsafe(self._portion(query, **more), self.loop).result()
             except RalphdError as fault:
                 if query.cursor is None:
                     raise
