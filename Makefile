@@ -241,4 +241,4 @@ growth: $(STAMP)
 	@$(BIN)/python -m tests.growth $(ONLY)
 
 clean:
-	rm -rf $(VENV) .venv-bench .growth $(MUTANTS_VENV) $(FUZZ_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .venv-bench $(MUTANTS_VENV) $(FUZZ_VENV) $(AUDIT_VENV) $(RELEASE_VENV) .agents .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -4,8 +4,8 @@
     python -m tests.growth history runs    some of them; the others stay as they were measured last
     python -m tests.growth --page          nothing new: the page again
 
-What was measured is kept in ``.growth/``, one file for each series. Everything runs in a temporary directory,
-which is removed at the end, with all processes.
+What was measured is kept in ``tests/growth/measured/``, one file for each series. Everything runs in a
+temporary directory, which is removed at the end, with all processes.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tests.growth import files, history, logs, page, ralphs, runs
 from tests.growth.curve import Series
 from tests.pages import ROOT
 
-KEPT: Final = ROOT / ".growth"
+KEPT: Final = ROOT / "tests/growth/measured"
 LEAST_FREE: Final = 20 << 30
 SERIES: Final[Mapping[str, Callable[[Path], Series]]] = {
     "ralphs": ralphs.measured, "logs": logs.measured, "history": history.measured, "runs": runs.measured,
@@ -64,13 +64,13 @@ def _measured(name: str) -> None:
     begun = time.monotonic()
     try:
         series = SERIES[name](root)
+        took_s, day = time.monotonic() - begun, time.strftime("%Y-%m-%d", time.gmtime())
+        series = replace(series, at=day, load=os.getloadavg()[1], took_s=took_s)
+        _kept(name).write_text(json.dumps(series.as_json(), indent=1) + "\n")
+        print(f"{name}: {took_s:.0f} s", flush=True)
     finally:
         clear_away()
         shutil.rmtree(root, ignore_errors=True)
-    took_s, day = time.monotonic() - begun, time.strftime("%Y-%m-%d", time.gmtime())
-    series = replace(series, at=day, load=os.getloadavg()[1], took_s=took_s)
-    _kept(name).write_text(json.dumps(series.as_json(), indent=1))
-    print(f"{name}: {took_s:.0f} s")
 
 
 if __name__ == "__main__":
