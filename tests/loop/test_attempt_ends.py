@@ -140,8 +140,8 @@ async def test_l7_a_crash_line_ends_at_once_where_no_grace_is_given(tmp_path: Pa
 
 @pytest.mark.parametrize("life", ["out=text on", "out=retry 529", "err=text on"])
 async def test_l7_a_sign_of_life_after_a_crash_line_takes_it_back(tmp_path: Path, life: str) -> None:
-    words = (f"err={CRASH_LINE}", life, "rest=2.5")  # a busy machine may need a second between the two lines
-    result = await attempt(tmp_path, agent(*words), crash_grace_s=2.0).run()
+    words = (f"err={CRASH_LINE}", life, "rest=4.5")  # a busy machine may need 2 s between the two lines
+    result = await attempt(tmp_path, agent(*words), crash_grace_s=4.0).run()
 
     assert (result.evidence.ours, result.evidence.crash_line, result.evidence.code) == (None, None, 0)
 

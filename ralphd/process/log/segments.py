@@ -120,8 +120,8 @@ class Runs(_WatchedDirectory):
         """Return their ids, oldest first."""
         names = self.names()
         if names is not self._sorted[0]:
-            ids = (RunId(name) for name in names if run_number(name) is not None)
-            self._sorted = names, tuple(sorted(ids, key=_order))
+            numbered = sorted((number, name) for name in names if (number := run_number(name)) is not None)
+            self._sorted = names, tuple(RunId(name) for _, name in numbered)
         return self._sorted[1]
 
     def files(self, run_id: RunId) -> RunFiles:
