@@ -278,3 +278,15 @@ def test_night_113467_a_restart_after_an_agent_took_over_asks_nobody_before_its_
 
     assert play.agent == "codex"
     assert not handed_over.waits_for_limit
+
+
+def test_night_199254_a_slot_that_was_missing_before_an_attempt_is_asked_for_again_after_it() -> None:
+    """The clock was set back in the attempt, so the look for a slot of the other agent was an hour away."""
+    play = Play("A", policy=LoopPolicy(agents=("claude", "codex"), retries_before_fallback=0))
+    no_slot = Cooldown("codex", "1 of 1 slots are in use", START + 600.0, for_slot=True)
+    play.loop = replace(play.loop, memory=replace(play.loop.memory, out=(no_slot,)))
+    play.now -= 3600.0
+
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(5000.0, play.now))
+
+    assert play.agent == "codex"
