@@ -40,6 +40,7 @@ SAMPLED = (
     "a_killed_",
     *("goes_on_over_a_broken_file[", "a_way_to_weaken_tests", "an_honest_refactor", "in_one_prompt["),
     *("whatever_replaces_the_list", "a_wrong_clock_costs", "record_is_whole_again_from"),
+    *("git/test_fence.py", "daemon/fleet/test_landing.py", "sim/test_nights.py"),
 )
 """Of the forms of these, `make test` takes every third, `make matrix` and `make test-long` all."""
 WAITING = (
