@@ -164,7 +164,7 @@ def test_night_4890_a_guessed_limit_is_asked_before_its_time_only_by_a_person(at
 
 def test_night_20485_a_restart_after_a_kill_asks_nobody_before_its_time() -> None:
     policy = LoopPolicy(agents=("claude", "codex"), pause_when_exhausted=True)
-    handed_over = resumed_at("A", 2, "codex", reason=PauseReason.USAGE_LIMIT)
+    handed_over = resumed_at("A", 2, "codex", reason=PauseReason.USAGE_LIMIT, resume_at=START + 900.0)
     play = Play("A", policy=policy, begin=False)
     killed = InFlight(1, 2, "codex", "A", "do A", START)
     play.loop = Loop(replace(guessed_out(START + 900.0), in_flight=killed))
@@ -172,6 +172,7 @@ def test_night_20485_a_restart_after_a_kill_asks_nobody_before_its_time() -> Non
     play.feed(Began(START + 30.0, play.plan, handed_over))
 
     assert play.agent == "codex"
+    assert [(each.agent, each.until) for each in play.loop.memory.out] == [("claude", START + 900.0)]
 
 
 def test_night_37848_a_loss_is_alerted_once_while_a_stop_waits_for_the_run() -> None:

@@ -102,7 +102,7 @@ def exhausted(
 
 def held_back(loop: Loop, iteration: Iteration, event: model.HeldBack, policy: LoopPolicy) -> LoopStep:
     """Let another agent continue, or wait: the account of the iteration's agent gave no permit (Q2, Q6)."""
-    iteration = replace(iteration, attempt=max(iteration.attempt - 1, 0), nth=max(iteration.nth - 1, 0))
+    iteration = replace(iteration, attempt=max(iteration.attempt - 1, 0))
     ledger = tasks.attempted(loop.ledger, iteration.task, -1)
     loop = replace(loop, ledger=ledger, memory=replace(loop.memory, in_flight=None))
     if over := end_now(loop, iteration, event.at, policy):

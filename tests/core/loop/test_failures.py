@@ -584,3 +584,29 @@ def test_l8_a_transient_failure_is_told_with_its_wait_and_its_count() -> None:
     play.fails(FailureKind.TRANSIENT)
 
     assert play.ordered(ReportAttempt)[0].next == f"claude again in {play.wait_s:.1f} s (retry 1 of 3)"
+
+
+def test_the_line_of_a_failure_says_until_when_it_waits_and_the_wait_is_not_told_again() -> None:
+    play = fallback("claude")
+    play.fails(CRASH)
+    [report], [wait] = play.ordered(ReportAttempt), play.ordered(Rest)
+    assert (report.until, wait.until, wait.logged) == (START + 3.0, START + 3.0, True)
+
+    play = fallback("claude", pause_when_exhausted=True)
+    play.fails(USAGE, reset=reset_in(5000.0, START))
+    [report] = play.ordered(ReportAttempt)
+    assert report.until == START + 5060.0
+    assert report.next == "no other agent is available; pausing"
+    assert play.end.logged is True
+
+
+def test_without_an_agent_the_line_says_whether_the_loop_waits_or_ends() -> None:
+    play = fallback("claude")
+    play.fails(USAGE, reset=reset_in(5000.0, START))
+    assert play.ordered(ReportAttempt)[0].next == "no other agent is available; waiting"
+
+    play = fallback("claude")
+    play.fails(FATAL)
+    words = "no other agent is available; the loop ends; claude is not used until you act"
+    assert play.ordered(ReportAttempt)[0].next == words
+    assert play.end.logged is False, "that it ended is told"

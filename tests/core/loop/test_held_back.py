@@ -41,6 +41,7 @@ def test_without_another_agent_it_waits_as_for_its_own_limit() -> None:
     held(play)
     assert isinstance(play.loop.stage, Resting)
     assert (play.wait_s, play.loop.stage.reason) == (500.0, PauseReason.USAGE_LIMIT)
+    assert play.loop.stage.for_an_agent is True
     [saved] = play.ordered(SaveCheckpoint)
     assert (saved.reason, saved.resume_at, saved.why) == (
         PauseReason.USAGE_LIMIT,
@@ -95,6 +96,7 @@ def test_a_wait_for_a_slot_is_not_a_limit() -> None:
     held_for_a_slot(play)
     assert isinstance(play.loop.stage, Resting)
     assert (play.loop.stage.reason, play.loop.stage.why) == (PauseReason.RESOURCES, SLOT)
+    assert play.loop.stage.for_an_agent is True
     [saved] = play.ordered(SaveCheckpoint)
     assert (saved.reason, saved.resume_at, saved.why) == (PauseReason.RESOURCES, None, SLOT)
     assert play.ordered(ReportAgentOut) == []
@@ -154,3 +156,60 @@ def test_it_is_held_back_only_before_an_attempt() -> None:
     stage = play.loop.stage
     held(play)
     assert play.loop.stage == stage
+
+
+def test_an_attempt_that_was_held_back_is_not_counted() -> None:
+    play = Play("A", policy=TWO)
+    held(play)
+    assert (play.attempt.iteration.attempt, play.attempt.iteration.nth) == (1, 1)
+
+    play = Play("A", policy=TWO)
+    play.fails(FailureKind.AGENT_CRASH)
+    play.wakes()
+    assert (play.attempt.iteration.attempt, play.attempt.iteration.nth) == (2, 2)
+    held(play)
+    assert (play.agent, play.loop.ledger["A"].attempts) == ("codex", 2)
+    assert (play.attempt.iteration.attempt, play.attempt.iteration.nth) == (2, 2)
+
+
+def test_who_had_its_turn_at_this_task_does_not_continue_for_the_one_that_is_held_back() -> None:
+    play = Play("A", policy=LoopPolicy(agents=TWO.agents, retries_before_fallback=0, jitter=0.0))
+    play.fails(FailureKind.AGENT_CRASH)
+    assert play.agent == "codex"
+
+    held(play)
+
+    assert isinstance(play.loop.stage, Resting)
+
+
+def test_in_a_rotation_the_next_one_continues_for_the_one_that_is_held_back() -> None:
+    play = Play("A", "B", policy=LoopPolicy(agents=("claude", "codex", "gemini"), rotates=True, jitter=0.0))
+    play.succeeds()
+    assert play.agent == "codex"
+
+    held(play)
+
+    assert play.agent == "gemini"
+
+
+def test_a_pause_that_was_asked_for_meanwhile_is_saved_with_the_iteration() -> None:
+    play = Play("A", policy=TWO)
+    play.feed(PauseAsked(play.now))
+
+    held(play)
+
+    [saved] = play.ordered(SaveCheckpoint)
+    assert saved.iteration is not None and saved.iteration.task.id == "A"
+    assert play.end.code == 75
+
+
+def test_a_clock_that_is_set_back_ends_the_wait_for_a_slot_and_no_cooldown_of_another() -> None:
+    play = Play("A", policy=TWO)
+    play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(5000.0, START))
+    assert play.agent == "codex"
+    held_for_a_slot(play)
+    assert isinstance(play.loop.stage, Resting)
+
+    play.feed(LoopWoke(START - 3600.0))
+
+    assert (play.agent, isinstance(play.loop.stage, Attempting)) == ("codex", True)

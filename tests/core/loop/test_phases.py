@@ -525,3 +525,16 @@ def test_findings_that_are_not_shown_are_counted() -> None:
 @pytest.mark.parametrize(("objects", "ids"), [(199, {"R1"}), (200, set())])
 def test_the_last_200_object_starts_are_tried(objects: int, ids: set[str]) -> None:
     assert dismissed_by('{"dismiss": ["R1"]}' + "{" * objects, (ONE,)) == ids
+
+
+def test_only_a_phase_that_ran_out_of_time_gets_more_and_only_until_it_ends() -> None:
+    once_more = replace(POLICY, phase_retry_count=1)
+    assert after(CRASH, policy=once_more).phases.timeout_factor == 1.0
+    longer = after(TIMEOUT, policy=once_more)
+    assert longer.phases == Phases("T", tries=1, timeout_factor=1.5)
+
+    assert after(TIMEOUT, WELL, policy=once_more).phases.timeout_factor == 1.0
+    assert after(saved=longer.phases, policy=once_more).phases.timeout_factor == 1.0
+    reviewed = after(WELL, WELL, NO_TIME)
+    assert reviewed.phases.timeout_factor == 1.5
+    assert step(reviewed.phases, FOUND, POLICY).phases.timeout_factor == 1.0

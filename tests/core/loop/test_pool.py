@@ -195,3 +195,12 @@ def test_the_pool_changes_at_the_next_reset() -> None:
     assert changes_at(LoopState(out=out), 100.0) == 200.0
     assert changes_at(LoopState(out=out), 200.0) == 300.0
     assert changes_at(LoopState(out=out), 300.0) == inf
+
+
+def test_a_hold_by_another_ralph_leaves_the_probes_as_they_were() -> None:
+    assert POOL.hold("claude", "used up", 30.0).entry("claude") == Cooldown("claude", "used up", 30.0)
+    probed = POOL.put_out("claude", "limit", 10.0).put_out("claude", "limit", 20.0)
+
+    held = probed.hold("claude", "no slot", 30.0, for_slot=True)
+
+    assert held.entry("claude") == Cooldown("claude", "no slot", 30.0, probes=1, for_slot=True)

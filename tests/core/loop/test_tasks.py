@@ -340,3 +340,12 @@ def test_losses_are_counted_only_in_a_row(lost: list[bool]) -> None:
             losses = tasks.lost_again(losses, iteration)
         in_a_row = len(lost[:iteration]) - next((at for at in range(iteration, 0, -1) if not lost[at - 1]), 0)
         assert not is_lost or len(losses) == in_a_row
+
+
+def test_progress_counts_the_tasks_of_this_ralph_only() -> None:
+    plan = plan_of("A", "B", "C", "D", done=["A", "D"])
+    ours = replace(plan, tasks=(*plan.tasks[:3], replace(plan.tasks[3], elsewhere=True)))
+
+    assert tasks.progress(ours, {}) == (1, 3)
+    assert tasks.progress(plan, {}) == (2, 4)
+    assert tasks.progress(plan_of(), {}) is tasks.progress(None, {}) is None
