@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from ralphd.core.gate.verdict import Baseline, Result, Verdict, VerdictKind
-from ralphd.core.incidents import Cause, Escalation, EscalationContext, call_of, of_a_bug, shell_word
+from ralphd.core.incidents import (
+    Cause,
+    Escalation,
+    EscalationContext,
+    call_of,
+    of_a_bug,
+    of_an_end,
+    shell_word,
+)
 from ralphd.core.supervision.events import BaselineTested, Event, RunEnded, SpawnFailed, VerdictReached, Woke
 from ralphd.core.supervision.model import Failed, LastWord, Paused, RunReports, Stopped, Supervision
 from tests.core.supervision.scenes import LOST, NOW, RUN, RUNNING, ended, ralph
@@ -69,6 +77,16 @@ def test_a_missing_login_is_told_with_the_agents_own_command_and_the_start() -> 
     assert (none.do, none.needs) == ("ralphctl start demo", "a working agent; then start it again")
 
 
+def test_a_task_list_that_a_person_has_to_look_at_is_resumed_afterwards() -> None:
+    event, said = after(75, "task_list")
+
+    assert called(event, said=said) == Escalation(
+        "it happened",
+        "a look at the task list; when it is as you want it: ralphctl resume demo",
+        "ralphctl logs demo",
+    )
+
+
 def test_the_guard_sends_people_to_its_verdicts() -> None:
     verdict = Verdict(VerdictKind.UNTESTED, "a conflict", Baseline.GREEN, pauses=True)
     event = VerdictReached(replace(verdict, at=NOW, run_id=RUN))
@@ -99,6 +117,16 @@ def test_anything_else_says_where_to_look() -> None:
     assert called(Woke(NOW), after=ralph(Stopped())).stands is True
     assert of_a_bug("it failed") == Escalation(
         "it failed", "a look at the log of ralphd, which has the traceback", "ralphctl regent logs"
+    )
+
+
+def test_a4_a_run_that_may_have_ended_the_daemon_is_named_with_its_command() -> None:
+    assert of_an_end("r000001-3fa9c1d2", "demo", 4711, "pkill -f ralphd") == Escalation(
+        "ralphd received SIGTERM while run r000001-3fa9c1d2 ran pkill -f ralphd (pid 4711),"
+        " which may have caused it",
+        "a look at what the run did",
+        "ralphctl logs demo",
+        stands=False,
     )
 
 

@@ -129,6 +129,18 @@ def test_h4_only_a_silent_stall_names_the_grace() -> None:
     assert why.because == f"{quiet}, a run hangs"
 
 
+def test_h6_a_run_that_sends_heartbeats_hung_without_them() -> None:
+    why = explain_watch(replace(WATCH, reports=True), LIMITS, StallFinding.STALL)
+
+    assert (why.rule, why.title, why.because, why.missing, why.done) == (
+        "H6",
+        "Ralph hung: no report for 4 min 50 s — killing its processes",
+        "a run that sends heartbeats is judged by them: none for 6 min is a hang",
+        ("a report or a heartbeat",),
+        "all its processes are killed (stall)",
+    )
+
+
 def test_l6_an_attempt_is_named_by_its_agent() -> None:
     who = agent_named("codex")
 

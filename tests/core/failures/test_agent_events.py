@@ -25,6 +25,7 @@ from ralphd.core.failures.agent_events import (
     is_life,
     is_stuck,
     limit_s,
+    shown_lines,
     traits_of,
 )
 
@@ -192,3 +193,18 @@ def test_the_events_of_a_line_are_taken_together() -> None:
     assert traits_of((Alive(),)).beats
     assert traits_of((FinalEvent(True), Alive())).judges
     assert not any(getattr(traits_of(()), name) for name in traits_of(()).__slots__)
+
+
+@pytest.mark.parametrize(
+    ("event", "lines"),
+    [
+        (AgentText("I read it.\nIt is fine."), ["I read it.", "It is fine."]),
+        (ToolUse("Bash", "make test"), ["[Bash] make test"]),
+        (ToolUse("Bash", "cat <<E\nfirst\nsecond"), ["[Bash] cat <<E"]),
+        (ToolUse("Read"), ["[Read]"]),
+        (Warned("deprecated"), []),
+        (RETRY, []),
+    ],
+)
+def test_people_see_texts_and_one_line_of_each_tool_use(event: AgentEvent, lines: list[str]) -> None:
+    assert [*shown_lines(event)] == lines

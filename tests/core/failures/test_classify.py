@@ -247,6 +247,29 @@ def test_an_agent_that_ended_amid_its_own_retries_failed_for_their_reason() -> N
     assert _kind(replace(evidence, retrying=RetryingItself(reason="hm"))) is K.AGENT_CRASH
 
 
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("Usage limit reached", K.USAGE_LIMIT),
+        ("Too many requests", K.RATE_LIMIT),
+        ("Too many requests, please log in", K.RATE_LIMIT),
+    ],
+)
+def test_words_of_a_limit_that_no_pattern_knows_count_where_an_agent_failed(line: str, kind: K) -> None:
+    evidence = Evidence(code=1, own_lines=(line,))
+
+    assert classify(evidence, TELLS, now=NOW) == Classification(kind, "words of a limit", line)
+    assert _kind(replace(evidence, code=0)) is K.AGENT_CRASH
+
+
+def test_the_reset_of_a_limit_in_words_is_read_from_the_lines_around_it() -> None:
+    lines = ("HTTP 429 Too Many Requests", "retry-after: 40")
+    finding = classify(Evidence(code=1, own_lines=lines), TELLS, now=NOW)
+
+    assert finding.rule == "words of a limit"
+    assert finding.reset == Reset(NOW + 40, "retry-after", Confidence.EXACT)
+
+
 def _reset_of(
     *,
     limited: Limited | None = None,

@@ -20,7 +20,9 @@ from ralphd.core.gate.verdict import (
     Verdict,
     VerdictKind,
 )
-from ralphd.core.supervision.model import RunId
+from ralphd.core.gate.verdict_views import GateNews
+from ralphd.core.gate.weakened import TestCheck, TestCounts
+from ralphd.core.supervision.model import ReportedTask, RunId
 
 A, B, C = (Position(letter * 40, "main") for letter in "abc")
 OPEN = GateState(Baseline.GREEN, A, is_open=True, left=B, start_commit="s")
@@ -56,6 +58,26 @@ def test_a_commit_that_conflicted_opens_its_task_again() -> None:
     later = replace(KEPT, boundary_id="later", at=2.0)
     assert ranges.last_verdict(replace(state, last=later)) is later
     assert ranges.last_verdict(replace(CLOSED, last=KEPT)) is KEPT
+
+
+# news_for
+
+
+@pytest.mark.parametrize(
+    ("judged", "task", "undone"),
+    [
+        (None, "B", ("r0/1",)),
+        ("r1/1", "A", ("r0/1",)),
+        (None, "A", ("r0/1", "r1/1")),
+    ],
+    ids=["of a task that is not in the list", "of a boundary heard before", "of a boundary that was undone"],
+)
+def test_a_verdict_is_no_news(judged: str | None, task: str, undone: tuple[str, ...]) -> None:
+    state = replace(CLOSED, last=replace(KEPT, task=ReportedTask("A")), undone=undone)
+
+    assert ranges.news_for(state, judged, {task}) == GateNews(None, undone, settled=True)
+    assert ranges.news_for(replace(state, is_open=True), judged, {task}) == GateNews(None, undone)
+    assert ranges.news_for(replace(state, judging=RUN), judged, {task}) == GateNews(None, undone)
 
 
 # before_run, with_baseline, opens_with_iteration
@@ -162,6 +184,35 @@ def test_a_verdict_remembers_the_mark_and_whose_commit_was_red() -> None:
     assert (after.knows_run, after.excused, after.before) == (True, "b", A)
     assert ranges.after_verdict(replace(after, judging=run), KEPT, C).excused == ""
     assert ranges.after_undo(after, "r1/2", C).knows_run
+
+
+# with_counts, counts_before
+
+GREEN_AT_C = replace(RUN, check=TestCheck(after=TestCounts(5)))
+
+
+def test_the_next_range_is_compared_with_the_tests_of_the_last_verdict() -> None:
+    after = ranges.after_verdict(replace(OPEN, judging=GREEN_AT_C), KEPT, C)
+
+    assert (after.counts, after.counted) == (TestCounts(5), C.head)
+    assert after.counts_before == TestCounts(5)
+    assert ranges.at_iteration(after, C).counts_before == TestCounts(5)
+
+
+def test_tests_of_another_commit_are_not_compared_with() -> None:
+    counted = ranges.with_counts(CLOSED, TestCounts(5), C)
+
+    assert counted.before == A
+    assert counted.counts_before is None
+    assert replace(counted, before=C).counts_before == TestCounts(5)
+    assert replace(counted, before=None).counts_before is None
+
+
+def test_a_range_that_was_not_judged_leaves_the_counts_as_they_were() -> None:
+    counted = replace(ranges.with_counts(OPEN, TestCounts(9), A), judging=GREEN_AT_C)
+    untested = Verdict(VerdictKind.UNTESTED, "cut off", Baseline.GREEN, is_open=True)
+
+    assert ranges.after_verdict(counted, untested, C).counts_before == TestCounts(9)
 
 
 # at_end, dropped, left_at

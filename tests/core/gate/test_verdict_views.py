@@ -76,6 +76,14 @@ def test_a_verdict_is_explained_by_its_tests_and_commits() -> None:
     assert explain_verdict(entry, is_undone=True).done == "put back by ralphctl undo"
 
 
+def test_a_branch_that_went_back_is_told_with_what_keeps_its_commits() -> None:
+    entry = verdict(2, "bad", tests=["red"], refs=["refs/ralph/left/2"])
+
+    assert explain_verdict(entry, is_undone=False).done == (
+        "the branch went back, and the ref keeps what it left; ralphctl undo puts it back"
+    )
+
+
 def test_reverts_that_could_not_be_taken_back_are_not_told_as_nothing() -> None:
     told = explain_verdict(
         {"verdict": "untested", "reverted": ["abc1234"], "tests": ["red"]}, is_undone=False

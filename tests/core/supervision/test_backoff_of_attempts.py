@@ -2,7 +2,13 @@
 
 import pytest
 
-from ralphd.core.supervision.backoff import attempt_budget_s, between_s, jittered_s, rate_limit_s
+from ralphd.core.supervision.backoff import (
+    attempt_budget_s,
+    between_s,
+    jittered_s,
+    raised_words,
+    rate_limit_s,
+)
 
 
 def test_jitter_stays_below_the_cap() -> None:
@@ -31,6 +37,22 @@ def test_l6_an_attempt_gets_half_as_much_again(
     timeout_s: float, iteration_timeout_s: float, budget_s: float
 ) -> None:
     assert attempt_budget_s(timeout_s, iteration_timeout_s) == budget_s
+
+
+def test_l6_a_limit_of_an_iteration_that_is_too_short_is_named_with_the_one_in_effect() -> None:
+    assert raised_words(600.0, 100.0) == (
+        "iteration_timeout_seconds = 100 is less than 1.5 × timeout_seconds (600):"
+        " the limit of an iteration is 900 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("timeout_s", "iteration_timeout_s"), [(600.0, 900.0), (600.0, 1200.0), (0.0, 900.0), (600.0, 0.0)]
+)
+def test_l6_a_limit_of_an_iteration_that_is_in_effect_has_no_note(
+    timeout_s: float, iteration_timeout_s: float
+) -> None:
+    assert raised_words(timeout_s, iteration_timeout_s) == ""
 
 
 def test_the_first_failed_iteration_is_followed_at_once() -> None:

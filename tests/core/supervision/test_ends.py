@@ -107,6 +107,7 @@ def test_e2_a_failure_is_announced_in_words(ending: ExitFacts, words: str) -> No
         ((), ""),
         (("a.py",), "1 file was not committed: a.py; next: git status"),
         (("a.py", "b.py"), "2 files were not committed: a.py, b.py; next: git status"),
+        (("a.py", "b.py", "c.py"), "3 files were not committed: a.py, b.py and 1 more; next: git status"),
         (("a.py", *"bcdefghijkl"), "12 files were not committed: a.py, b and 10 more; next: git status"),
         (("a\nb\x1b[2J",), "1 file was not committed: a b; next: git status"),
     ],

@@ -443,6 +443,10 @@ def test_e3_after_a_stop_nothing_runs() -> None:
     assert explained(EXIT_1, state=STOPPING).done == "nothing runs until you start it"
 
 
+def test_g2_after_the_end_for_a_restart_the_next_run_starts_now() -> None:
+    assert explained(EXIT_1, state=replace(STOPPING, again=True)).done == "the next run starts now"
+
+
 def test_a_pause_tells_what_its_checkpoint_says() -> None:
     assert "checkpoint reason: usage_limit" in explained(USAGE_LIMIT).because
     assert "no reason is known" in explained(ended(code=75)).because

@@ -290,3 +290,10 @@ def test_an_agent_that_is_back_is_told() -> None:
     assert answered.actions == (
         Announce("agent.returned", "claude is available again", data=(("agent", "claude"),)),
     )
+
+
+def test_the_built_in_loop_prints_that_an_agent_is_back_and_only_the_event_has_the_text() -> None:
+    answered = told(ralph(RUNNING), [report(AgentReturned("claude"))], OWN_LOOP)
+
+    data = (("message", "claude is available again"), ("agent", "claude"))
+    assert answered.actions == (Announce("agent.returned", None, data=data),)

@@ -215,6 +215,14 @@ def test_a_wait_above_a_day_is_reported_once() -> None:
     assert types(again) == types(short) == ["wait.started"]
 
 
+@pytest.mark.parametrize("before_s", [60.0, LONGEST_UNGREETED_S])
+def test_a_wait_above_a_day_is_reported_after_a_shorter_one_too(before_s: float) -> None:
+    waits = after(WaitingUntil(NOW + before_s), ralph(RUNNING, said=HELLO)).supervision
+    longer = step(waits, report(WaitingUntil(NOW + 1e6), "2"), POLICY)
+
+    assert types(longer) == ["wait.started", "ralph.stall_warning"]
+
+
 @pytest.mark.parametrize("state", [RUNNING, HUNG, STOPPING, PAUSING, AT_BOUNDARY])
 def test_p1_a_wait_continues_under_the_next_daemon(state: State) -> None:
     waits = ralph(state, Goal.RUNNING, said=replace(SIGNALS, wait=Wait("x", NOW + 60)))

@@ -89,6 +89,15 @@ def test_g2_skip_wait_sets_the_goal_to_running() -> None:
     assert answer == Step(ralph(Starting(LIMIT, skips=True)), (restarts, Spawn()))
 
 
+def test_a_skipped_wait_after_a_crash_is_a_restart_and_a_skipped_pause_is_none() -> None:
+    """A command may report any reason for its pause."""
+    waited = step(ralph(WAITING), SKIP, POLICY).supervision
+    paused = step(ralph(Paused("crash", NOW + 60)), SKIP, POLICY).supervision
+
+    assert waited.tally == Tally(restarts=1, restarted_at=(NOW,))
+    assert paused.tally == Tally()
+
+
 @pytest.mark.parametrize("state", [Idle(), Stopped(), Failed("exit 1"), Done()])
 def test_e5_a_failed_start_changes_nothing(state: Rest) -> None:
     answer = told(ralph(state, Goal.STOPPED), [START, SpawnFailed(NOW, "./loop.sh: no such file")])
