@@ -196,9 +196,9 @@ def explain_verdict(last: Entry, *, is_undone: bool) -> Explanation:
     """Explain why the commits of the last judged iteration were kept, reverted or neither."""
     kind = str(last.get("verdict"))
     rule, title, done = _KINDS.get(kind, ("", "Not known", ""))
-    done = "put back by ralphctl undo" if is_undone else done
     if any(str(ref).startswith(LEFT) for ref in last.get("refs") or ()):
         done = "the branch went back, and the ref keeps what it left; ralphctl undo puts it back"
+    done = "put back by ralphctl undo" if is_undone else done
     if kind == "untested" and last.get("reverted"):  # it could not be taken back
         done = "reverts that were made are still there"
     rule = "R8" if kind == "untested" and not last.get("tests") else rule

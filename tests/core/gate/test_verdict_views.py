@@ -82,6 +82,7 @@ def test_a_branch_that_went_back_is_told_with_what_keeps_its_commits() -> None:
     assert explain_verdict(entry, is_undone=False).done == (
         "the branch went back, and the ref keeps what it left; ralphctl undo puts it back"
     )
+    assert explain_verdict(entry, is_undone=True).done == "put back by ralphctl undo"
 
 
 def test_reverts_that_could_not_be_taken_back_are_not_told_as_nothing() -> None:
