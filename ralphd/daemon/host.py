@@ -46,7 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PRUNE_EVERY_S = 60.0
+FIRST_PRUNE_S, PRUNE_EVERY_S = 10.0, 60.0
+"""The first time soon: a daemon that is killed again and again, once a minute, would never prune."""
 VAULTS_EVERY_S = 24 * 3600.0
 REPORT_S = 2.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
@@ -108,16 +109,17 @@ class Host:
         await asyncio.gather(*(self._services.endure(topic, work) for topic, work in works.items()))
 
     async def prune(self) -> None:
-        """Once a minute, until cancelled: delete old logs and events, report refusals, return free memory.
+        """Soon and once a minute: delete old logs and events, report refusals, return free memory.
 
         Unused vaults are deleted at the start and once a day.
         """
-        due = 0.0
+        due, rest_s = 0.0, FIRST_PRUNE_S
         while True:
             if (now := self._services.clock.now()) >= due:
                 due = now + VAULTS_EVERY_S
                 await lifecycle.prune_vaults(self._roster, self._services)
-            await asyncio.sleep(PRUNE_EVERY_S)
+            await asyncio.sleep(rest_s)
+            rest_s = PRUNE_EVERY_S
             await self.callers.report_held()
             await lifecycle.prune_all(self._roster, total_bytes=self._users.present.logs.total_bytes)
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)

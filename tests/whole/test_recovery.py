@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import is_alive, wait_for
+from tests.players import player
 from tests.whole.harness import Daemon, View
 from tests.whole.witnesses import Witness
 
@@ -213,3 +215,20 @@ def test_an_environment_that_is_no_list_of_texts_is_put_aside(daemon: Daemon, wi
     assert json.loads(Path(told["kept_as"]).read_text())["NUMBER"] == 7
     daemon.ask("POST", "/v1/ralphs/demo/start", {})
     witness.started(1)
+
+
+def test_old_runs_are_deleted_soon_after_a_start_and_not_only_once_a_minute(daemon: Daemon) -> None:
+    """A daemon that is killed again and again within a minute kept all of them."""
+    (place := daemon.root / "place").mkdir()
+    daemon.start()
+    daemon.ask("POST", "/v1/ralphs", {"directory": str(place), "name": "demo", "command": player("exits", 0)})
+    daemon.becomes("demo", "done")
+    [run] = daemon.run_directories("demo")
+    daemon.kill()
+    for number in range(2, 122):
+        shutil.copytree(run, run.with_name(f"r{number:06}-00000000"))
+    daemon.start()
+
+    wait_for(lambda: len(daemon.run_directories("demo")) == 100, timeout_s=25.0, what="fewer runs")
+
+    assert not run.exists()

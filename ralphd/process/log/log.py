@@ -373,9 +373,10 @@ def prune(every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, livi
     total, removable = 0, list[tuple[float, int, Path]]()
     for runs in every:
         ids, latest = Runs(runs).ids(), 0.0
-        kept = [run_id for run_id in ids if run_id in ids[-max(keep_runs, 1) :] or run_id in living]
+        newest = {*ids[-max(keep_runs, 1) :]}
+        kept = [run_id for run_id in ids if run_id in newest or run_id in living]
         for run_id in ids:
-            if run_id not in kept:
+            if run_id not in newest and run_id not in living:
                 _remove_run(runs / run_id)
         for run_id in kept:
             files = RunFiles(runs / run_id)
