@@ -290,12 +290,17 @@ async def test_a_machine_says_why_it_could_not_begin(tmp_path: Path) -> None:
     async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", labels=("x",)) as two:
         needs = replace(ITEM, need=Need(labels=("x",)))
         await put(hub, Bucket.ITEMS, ITEM.id, needs)
-        await eventually(lambda: two.held)
-        two.held[0].why = "it has no ralph.toml on main"
-        two.held[0].ended.set()
         whys = ["could not begin: it has no ralph.toml on main"]
-        picture = one.member.picture
-        await eventually(lambda: whys in [each["misfits"] for each in picture.explained(ITEM.id)["hosts"]])
+
+        def is_told() -> bool:
+            for each in two.held:  # it is tried again after a while, and cannot begin then either
+                each.why = "it has no ralph.toml on main"
+                each.ended.set()
+            hosts = one.member.picture.explained(ITEM.id)["hosts"]
+            return whys in [each["misfits"] for each in hosts]
+
+        await eventually(lambda: two.held)
+        await eventually(is_told)
 
 
 async def test_an_item_that_goes_meanwhile_is_not_claimed(
