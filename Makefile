@@ -213,7 +213,7 @@ torture-agent: TORTURED = test_hostile_agent
 torture-landing: TORTURED = test_landing_torture
 torture-fleet: TORTURED = test_fleet_torture
 torture-agent torture-landing torture-fleet: $(STAMP)
-	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
+	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && LONG=1 SEED=$(or $(SEED),$$(date +%s)) TORTURE_S=$(or $(TORTURE_S),60) \
 	  $(BIN)/python -m pytest -n 0 -rs --capture=no --basetemp="$$scratch/t" tests/whole/$(TORTURED).py -k any_order
 
 # A hundred upgrades in a row, the first from 0.1.0, while ralphs work: nothing is lost or done twice. SEED=N repeats one.

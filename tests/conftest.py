@@ -32,6 +32,7 @@ LONG = (
     *(
         "test_weakened_tests.py::test_no_file_is_lost_wherever",
         "whole/test_fleet.py::test_an_item_is_worked_on",
+        "whole/test_fleet_torture.py::test_no_fault_of_a_fleet",
     ),
 )
 """What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
