@@ -87,10 +87,7 @@ class LoopStore:
     def gate_news(self, memory: LoopState, ledger: Ledger) -> GateNews:
         """Return what the gate decided that no loop has heard, because an earlier one died before."""
         state = look_into(self._settings.home / GATE_FILE)
-        try:
-            return GateNews() if state is None else news_for(state, memory.judged, ledger)
-        except ValueError:
-            return GateNews()
+        return GateNews() if state is None else news_for(state, memory.judged, ledger)
 
     def weakened_tests(self) -> tuple[str, ...]:
         """Return a line for the prompt where tests vanished in the last judged iteration (A9)."""

@@ -291,3 +291,13 @@ def test_night_199254_a_slot_that_was_missing_before_an_attempt_is_asked_for_aga
     play.fails(FailureKind.USAGE_LIMIT, reset=reset_in(5000.0, play.now))
 
     assert play.agent == "codex"
+
+
+def test_a_verdict_that_names_no_commit_takes_no_other_news_of_the_gate_away() -> None:
+    broken = Verdict(
+        VerdictKind.KEPT, "green", boundary_id="r1/8", task=ReportedTask("A"), commits=("not a commit",)
+    )
+
+    assert news_for(GateState(last=broken, undone=("r1/7",)), None, {"A"}) == GateNews(
+        None, ("r1/7",), settled=True
+    )

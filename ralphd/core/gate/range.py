@@ -7,6 +7,7 @@ never seen, every commit counts as the run's, and a range is dropped where HEAD 
 """
 
 from collections.abc import Container
+from contextlib import suppress
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
@@ -76,15 +77,14 @@ def last_verdict(state: GateState) -> Verdict | None:
 def news_for(state: GateState, judged: str | None, tasks: Container[str]) -> GateNews:
     """Return what a loop has to know when it begins; ``judged`` is the boundary whose verdict it heard last.
 
-    Only a verdict on one of its ``tasks``, by id, is news. Raise ValueError for a commit that is none.
+    Only a readable verdict on one of its ``tasks``, by id, is news.
     """
-    last, is_settled = last_verdict(state), not state.is_open and state.judging is None
-    if last is None or last.task is None or last.task.id not in tasks:
-        return GateNews(None, state.undone, is_settled)
-    if last.boundary_id in (judged, *state.undone):
-        return GateNews(None, state.undone, is_settled)
-    verdict = heard(replace(last, is_open=last.is_open and state.is_open))
-    return GateNews(verdict, state.undone, is_settled)
+    last, verdict = last_verdict(state), None
+    is_ours = last is not None and last.task is not None and last.task.id in tasks
+    if last is not None and is_ours and last.boundary_id not in (judged, *state.undone):
+        with suppress(ValueError):  # it names a commit that is none
+            verdict = heard(replace(last, is_open=last.is_open and state.is_open))
+    return GateNews(verdict, state.undone, settled=not state.is_open and state.judging is None)
 
 
 class AtEnd(Enum):

@@ -358,10 +358,10 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
         elif loop.memory.idle_successes >= IDLE_SUCCESSES:
             why = f"the last {loop.memory.idle_successes} iterations succeeded without a commit"
             end = EndLoop(0, "no_progress", why)
-        given_up = tuple(task for task in tasks.open_tasks(plan, loop.ledger) if task.added)
-        if end is not None and given_up:
-            return _used_up(loop, given_up)
         if end is not None:
+            given_up = tuple(task for task in tasks.open_tasks(plan, loop.ledger) if task.added)
+            if given_up:
+                return _used_up(loop, given_up)
             return transitions.ended(loop, end, model.ClearCheckpoint())
     return _iterate(loop, event.at, policy)
 
