@@ -85,7 +85,7 @@ class LoopStore:
         return *start, checkpoint
 
     def gate_news(self, memory: LoopState, ledger: Ledger) -> GateNews:
-        """Return what the gate decided that no loop has heard, because an earlier one died before."""
+        """Return what the gate has decided, and an earlier loop may not have heard before it died."""
         state = look_into(self._settings.home / GATE_FILE)
         return GateNews() if state is None else news_for(state, memory.judged, ledger)
 

@@ -136,7 +136,7 @@ class RunDirectory:
         return _read(self.path / "exit.json", _exit_record)
 
     def final_record(self) -> ExitRecord | None:
-        """Return ``exit.json`` once the shim is gone: also one that a read-only file system left unnamed."""
+        """Return ``exit.json`` once the shim is gone, or what it could not rename on a read-only mount."""
         unnamed = self.path / "exit.json.tmp"
         if (record := self.exit_record()) or (record := _read(unnamed, _exit_record)) is None:
             return record

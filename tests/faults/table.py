@@ -143,7 +143,7 @@ FAULTS = (
     Fault(
         "a part is killed for memory",
         "`memory.max` of a control group with the command, the shim, or the daemon",
-        "the true signal for the command, a lost run for the shim; one run follows, none after a daemon",
+        "the true signal of the command, a lost run for the shim; one run follows, no run ends with a daemon",
         (
             (MACHINE, "test_a_part_that_the_kernel"),
             (MACHINE, "test_a_daemon_that_the_kernel"),

@@ -178,7 +178,7 @@ class Checkpoint:
 
     @property
     def waits_for_limit(self) -> bool:
-        """Return whether the loop ended until a limit is over; without a moment, another agent took over."""
+        """Return whether the loop ended to wait for a limit; without ``resume_at`` another took over."""
         return self.pause_reason is PauseReason.USAGE_LIMIT and self.resume_at is not None
 
 

@@ -264,7 +264,7 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
         loop = replace(loop, ledger=tasks.moved(loop.ledger, iteration.task, heir))
         iteration = replace(iteration, task=heir)
     memory = replace(loop.memory, cost_usd=round(loop.memory.cost_usd + event.cost_usd, 6), in_flight=None)
-    # Which slots were missing before this attempt says nothing now.
+    # An account that had no free slot before this attempt may have one now.
     memory = replace(memory, out=Pool(policy.agents, memory.out).without_slots().out)
     if event.worked or event.finding.kind is None or meaning(event.finding.kind).for_the_task:
         memory = replace(memory, notes_read=max(memory.notes_read, event.notes_read))
