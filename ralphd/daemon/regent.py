@@ -110,7 +110,7 @@ class Regent:
         self._no_room = ""
         self._shown: tuple[object, ...] = ()
         self._shown_bytes = b""
-        self._looked = 0.0
+        self._looked, self._printed_at = 0.0, 0.0
         self._strangers: list[Stranger] = []
         self._deleted: tuple[str, ...] = ()
 
@@ -597,7 +597,9 @@ class Regent:
         if self.living is not None and looked - self._looked >= SEEN_FOR_S:
             self._looked = looked
             with suppress(OSError):
-                self.account.note_output(self.log.last_output_at(self.living))
+                at = self.log.last_output_at(self.living)
+                self._printed_at = at or 0.0
+                self.account.note_output(at)
 
     def has_news(self) -> bool:
         """Return whether ``look_round`` has something to do, as far as the state directory shows."""
@@ -606,10 +608,11 @@ class Regent:
         ralph, live = self.account.configuration.ralph, self._live
         if self._strangers or self._deleted or ralph.schedule or self.account.has_news():
             return True
+        if live is None:
+            return False
         is_counted = self._counting is None or self._counting.done()
-        return live is not None and (
-            ralph.trust_output or not live.run.is_kept() or (is_counted and live.output.is_due())
-        )
+        is_due = is_counted and live.output.is_due(self._printed_at)
+        return is_due or ralph.trust_output or not live.run.is_kept()
 
     def directory_has_news(self) -> bool:
         """The same as far as the working directory shows. Blocks, in a directory that hangs for ever."""
@@ -631,7 +634,7 @@ class Regent:
         if (live := self._live) is not None and not live.run.is_kept():  # it may end meanwhile
             await asyncio.to_thread(live.run.keep)
         if self._live is not None and (self._counting is None or self._counting.done()):
-            if self._live.output.is_due():
+            if self._live.output.is_due(self._printed_at):
                 self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
             self._post_cost(self._live, now)
         await self.account.freshen()

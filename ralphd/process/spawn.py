@@ -85,7 +85,7 @@ class Run:
     """
 
     def __init__(self, directory: RunDirectory, shim_pid: int = 0, pidfd: int = -1) -> None:
-        self.directory = directory
+        self.directory, self._run_file = directory, directory.run_file
         self._shim_pid, self._pidfd = shim_pid, pidfd
         self._shim_end: asyncio.Future[None] | None = None
         self._record: RunRecord | None = None
@@ -183,7 +183,7 @@ class Run:
     def is_kept(self) -> bool:
         """Return whether ``keep`` has nothing to do, for the price of one stat."""
         is_noted = self._record is not None and self._record.cgroup is not None and self._pidfd >= 0
-        return is_noted and os.path.exists(self.directory.run_file)  # noqa: PTH110 - half as dear, every 8 s
+        return is_noted and os.path.exists(self._run_file)  # noqa: PTH110 - half as dear, every 8 s
 
     def keep(self) -> None:
         """Keep what the next daemon needs to find this run and its tree, whatever the run deletes. Blocks."""

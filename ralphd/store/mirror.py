@@ -33,6 +33,7 @@ class Mirror:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / NAME
+        self._state, self._history = self.path / STATE_FILE, self.path / HISTORY_FILE
 
     def exists(self) -> bool:
         """Return whether the directory is there. Raises DirectoryUnusable for anything else in its place."""
@@ -59,34 +60,34 @@ class Mirror:
 
     def refuse_newer(self) -> None:
         """Raise NewerState for copies of a newer ralphd: they are not overwritten (F2)."""
-        stored = peek(self.path / STATE_FILE) or {}
-        refuse_newer(self.path / STATE_FILE, stored.get("version"), STATE_VERSION)
+        stored = peek(self._state) or {}
+        refuse_newer(self._state, stored.get("version"), STATE_VERSION)
 
     def renew(self, contents: Mapping[str, bytes], state: Path, history: Path) -> None:
         """Write ``contents`` by name, and what differs from the originals. Raises as ``make``, OSError."""
         self.make()
         for name, data in contents.items():
             write_whole(self.path / name, data, durable=False)
-        if status_of(self.path / STATE_FILE) is None and state.exists():
-            write_whole(self.path / STATE_FILE, read_plain(state, MAX_COPIED_BYTES), durable=False)
-        copied, wanted, have = self.path / HISTORY_FILE, *self._history_sizes(history)
+        if status_of(self._state) is None and state.exists():
+            write_whole(self._state, read_plain(state, MAX_COPIED_BYTES), durable=False)
+        wanted, have = self._history_sizes(history)
         if wanted is None or wanted == have:
             return
         with open_plain(history) as original:
             if have is None or have > wanted:
-                write_whole(copied, original.read(), durable=False)
+                write_whole(self._history, original.read(), durable=False)
                 return
             original.seek(have)
-            with open_plain(copied, os.O_WRONLY | os.O_APPEND) as file:
+            with open_plain(self._history, os.O_WRONLY | os.O_APPEND) as file:
                 file.write(original.read())
 
     def is_whole(self, history: Path) -> bool:
         """Return whether the copies are there, as far as their sizes show."""
         wanted, have = self._history_sizes(history)
-        return status_of(self.path / STATE_FILE) is not None and wanted == have
+        return status_of(self._state) is not None and wanted == have
 
     def _history_sizes(self, history: Path) -> tuple[int | None, int | None]:
-        wanted, have = status_of(history), status_of(self.path / HISTORY_FILE)
+        wanted, have = status_of(history), status_of(self._history)
         if have is not None and have.st_nlink > 1:  # somebody's other file: replace it, append nothing
             have = None
         return wanted and wanted.st_size, have and have.st_size

@@ -229,6 +229,7 @@ class RalphFiles:
 
     def __init__(self, home: Path) -> None:
         self.home, self.hangs = home, False
+        self._mirror = Mirror(home)  # of the directory that was asked for last
         self.definition_file = home / "ralph.json"
         self.state_file = home / STATE_FILE
         self.history_file = home / HISTORY_FILE
@@ -305,17 +306,25 @@ class RalphFiles:
         if self.hangs:
             return
         with suppress(OSError, DirectoryUnusable):
-            Mirror(directory).renew(contents or {}, self.state_file, self.history_file)
-            if self._progress_is_due(directory):
-                copies.copy(self.progress_file, Mirror(directory).path / PROGRESS_FILE)
+            mirror = self._mirror_in(directory)
+            mirror.renew(contents or {}, self.state_file, self.history_file)
+            if self._progress_is_due(mirror):
+                copies.copy(self.progress_file, mirror.path / PROGRESS_FILE)
 
     def mirror_is_whole(self, directory: Path) -> bool:
         """Return whether the copies are there, as far as sizes and times show."""
-        return Mirror(directory).is_whole(self.history_file) and not self._progress_is_due(directory)
+        mirror = self._mirror_in(directory)
+        return mirror.is_whole(self.history_file) and not self._progress_is_due(mirror)
 
-    def _progress_is_due(self, directory: Path) -> bool:
-        copied = Mirror(directory).path / PROGRESS_FILE
-        return self.progress_file.exists() and copies.is_due(self.progress_file, copied, at_rest=False)
+    def _progress_is_due(self, mirror: Mirror) -> bool:
+        if not os.path.exists(self.progress_file):  # noqa: PTH110 - as above
+            return False
+        return copies.is_due(self.progress_file, mirror.path / PROGRESS_FILE, at_rest=False)
+
+    def _mirror_in(self, directory: Path) -> Mirror:
+        if self._mirror.path.parent is not directory:
+            self._mirror = Mirror(directory)
+        return self._mirror
 
     def checkpoint(self, directory: Path, *, own_loop: bool = False) -> Pause:
         """Return the pause reason and resume time that a run left. Nothing in the file is trusted.

@@ -45,7 +45,7 @@ async def quiet(tmp_path: Path) -> AsyncIterator[Regent]:
 def lives(regent: Regent, **facts: Any) -> bool:
     """Give it a run that is kept and has printed nothing, but for ``facts``."""
     kept, due = facts.get("is_kept", True), facts.get("is_due", False)
-    run, output = SimpleNamespace(is_kept=lambda: kept), SimpleNamespace(is_due=lambda: due, seen=None)
+    run, output = SimpleNamespace(is_kept=lambda: kept), SimpleNamespace(is_due=lambda printed_at: due, seen=None)
     regent._live = cast("LiveRun", SimpleNamespace(run=run, output=output, run_id=RUN))
     return True
 
@@ -108,7 +108,7 @@ async def test_a_lock_file_that_is_deleted_is_news_while_something_runs(quiet: R
     assert quiet.holds.settle(supervised=True, living=False) and (place / ".ralph" / "lock").exists()
 
 
-async def test_the_time_of_the_last_output_is_on_disk_within_a_minute(quiet: Regent) -> None:
+async def test_the_time_of_the_last_output_is_on_disk_within_five_minutes(quiet: Regent) -> None:
     account = quiet.account
     account.note_output(NOON - 20)
     assert quiet.has_news(), "the first: without a daemon it would be unknown"

@@ -56,11 +56,10 @@ def _put_in_statement(module: types.ModuleType, change: Change) -> bool:
         exec(compile(change.statement, str(module.__file__), "exec", dont_inherit=True), beside)
     except Exception as error:
         raise BreaksImportError(change.after) from error
-    taken = [
-        _take_over(name, vars(module)[name], new)
-        for name, new in beside.items()
-        if _is_other(module, name, new)
-    ]
+    others = {name: new for name, new in beside.items() if _is_other(module, name, new)}
+    if not others.keys() <= vars(module).keys():
+        return False  # it has names that the loaded module lacks
+    taken = [_take_over(name, vars(module)[name], new) for name, new in others.items()]
     return bool(taken) and all(taken)
 
 

@@ -2,7 +2,8 @@
 
 Only the tests that run the changed lines are asked, the quickest first: milliseconds for a change. What is
 decided at import (constants, tables, defaults) is put in as far as that goes, and the tests of its module
-are asked; where none notices, only an interpreter that has not imported it yet can tell.
+are asked; where none notices, only an interpreter that has not imported it yet can tell. The same holds for
+a function that was run while the tests were loaded.
 """
 
 import contextlib
@@ -36,9 +37,11 @@ def try_warm(changes: Sequence[Change], tests: Sequence[str], at_once: int, tell
     os.dup2(silent, 2)
     trials = _Trials(changes, at_once, tell)
     with trials.measuring():
-        pytest.main([*OPTIONS, *tests], plugins=[trials])
+        code = pytest.main([*OPTIONS, *tests], plugins=[trials])
     if not trials.asked:
         raise ValueError("the tests cannot be loaded")
+    if code == pytest.ExitCode.INTERNAL_ERROR:  # pytest reports what was raised, and says no more of it
+        raise RuntimeError("a change could not be tried: its process ended before it was put in")
 
 
 class _Trials:
@@ -93,14 +96,14 @@ class _Trials:
         return not self._failed
 
     def _run_changed(self, session: pytest.Session) -> None:
-        within = []
-        for at, tests in enumerate(self._who_is_asked()):
-            if tests is None:
-                self._tell(at, False, NEEDS_COLD)
-            elif not tests:
-                self._tell(at, False, 0 if self._changes[at].function else NEEDS_COLD)
-            else:
+        within, late = [], set()
+        for at, (tests, is_late) in enumerate(self._who_is_asked()):
+            if is_late:
+                late.add(at)
+            if tests:
                 within.append((at, tests))
+            else:
+                self._tell(at, False, NEEDS_COLD if is_late else 0)
 
         def attempt(trial: tuple[int, list[int]]) -> int:
             try:
@@ -114,11 +117,11 @@ class _Trials:
             return 10 + 5 * sum(self._seconds[test] for test in trial[1])
 
         for (at, tests), code in tried(within, attempt, at_once=self._at_once, cpu_s=cpu_s):
-            is_late = code == SURVIVED and not self._changes[at].function
-            self._tell(at, code != SURVIVED, NEEDS_COLD if is_late or code == CANNOT else len(tests))
+            is_unknown = code == CANNOT or (code == SURVIVED and at in late)
+            self._tell(at, code != SURVIVED, NEEDS_COLD if is_unknown else len(tests))
 
-    def _who_is_asked(self) -> Iterator[list[int] | None]:
-        """Of each change, the tests that ran its lines; None where a function was run at import."""
+    def _who_is_asked(self) -> Iterator[tuple[list[int], bool]]:
+        """Of each change, the tests that ran its lines, and whether they were run at import too."""
         data = self._coverage.get_data()
         ran: dict[str, dict[int, list[str]]] = defaultdict(dict)
         for file in {change.file for change in self._changes}:
@@ -129,4 +132,4 @@ class _Trials:
             who = {test for line in lines for test in by_line.get(line, ())}
             able = {int(test) for test in who if test} - self._broken
             tests = sorted(able, key=self._seconds.__getitem__)
-            yield None if change.function and "" in who else tests
+            yield tests, not change.function or "" in who

@@ -79,8 +79,9 @@ def _awaited(active: ActiveConfiguration, pinned: Definition) -> tuple[str, ...]
     )
 
 
-OUTPUT_SAVED_WITHIN_S = 50.0
-"""The last output's time is on disk within a minute, the first one's at once: a write for each costs most."""
+OUTPUT_SAVED_WITHIN_S = 290.0
+"""The last output's time is on disk within five minutes, the first one's at once: writes are most of an idle
+daemon's work, and a daemon that starts takes the time from the log."""
 HOME_DELETED = "its files in the state directory were deleted; lost: logs, history"
 _OF_THE_RUN = (Reported, Committed, BaselineTested, VerdictReached)
 """No request causes these facts, even while one takes effect."""
