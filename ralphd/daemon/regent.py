@@ -41,9 +41,9 @@ from ralphd.daemon.services import Services, Timers
 from ralphd.dataclass import dataclass
 from ralphd.process.log.log import RalphLog
 from ralphd.process.machine import local_zone
-from ralphd.process.rundir import ExitRecord, RunRecord, next_run_directory
+from ralphd.process.rundir import ExitRecord, RunDirectory, RunRecord, next_run_directory
 from ralphd.process.shim import command_line
-from ralphd.process.spawn import Run
+from ralphd.process.spawn import Run, RunSpec
 from ralphd.process.start_errors import is_lack
 from ralphd.process.tree import Stranger, strangers, writable_cgroup
 from ralphd.store.history import load_evidence, save_explanation
@@ -56,7 +56,9 @@ logger = logging.getLogger(__name__)
 
 INBOX_BOUND = 1000
 SEEN_FOR_S = 1.0
-STRANGERS_AFTER_S = 3.0
+STRANGERS_AFTER_S, STRANGERS_WITHIN_S = 3.0, 30.0
+"""After a run's end: a command typed in the directory has ended by then. Of runs that end one after another,
+the last one's look serves all, within 30 s: it reads every process of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ class Regent:
         self._shown_bytes = b""
         self._looked, self._printed_at = 0.0, 0.0
         self._strangers: list[Stranger] = []
+        self._suspects: tuple[float, Moment, int] | None = None
         self._deleted: tuple[str, ...] = ()
 
     @property
@@ -453,9 +456,8 @@ class Regent:
             if (postponed := self._postponed()) is not None:  # others may have started meanwhile
                 return postponed
             self._services.living.add(self.name)
-            directory = await asyncio.to_thread(next_run_directory, self.account.files.runs, alone=True)
             await self._commits.begin()  # before the spawn: a quick command commits within milliseconds
-            spec = await asyncio.to_thread(spec_of, self.account, self._services, directory, chosen)
+            directory, spec = await asyncio.to_thread(self._prepared, chosen)
             run = await Run.spawn(directory, spec, lock)
         except (errors.CommandNotStartable, errors.DirectoryBusy, errors.DirectoryUnusable) as fault:
             self._left()
@@ -471,6 +473,10 @@ class Regent:
         self.adopt(run, born)
         await self._endure(partial(self._tell_sandbox, born))
         return events.Spawned(born.started_at, born.run_id)
+
+    def _prepared(self, chosen: sandbox.SandboxChoice) -> tuple[RunDirectory, RunSpec]:
+        directory = next_run_directory(self.account.files.runs, alone=True)
+        return directory, spec_of(self.account, self._services, directory, chosen)
 
     async def _look_at_world(self) -> None:
         """Read what a start may have to wait for: its accounts and their clocks, the size of worktrees."""
@@ -540,11 +546,19 @@ class Regent:
         if not is_paid:
             async with self._alone:  # the history has one writer at a time
                 await self.account.records.enter_seen(record.run_id, at, live.output.seen or {})
-        # S7: what works in the directory and is not the run's is reported, never killed.
-        since = record.started_at or record.ended_at
-        await asyncio.sleep(STRANGERS_AFTER_S)  # a command typed in the directory has ended before
+        await self._find_strangers(record)
+
+    async def _find_strangers(self, record: ExitRecord) -> None:
+        """Find what works in the directory and is not the run's: it is reported, never killed (S7)."""
+        now, since = time.monotonic(), record.started_at or record.ended_at
+        due, first, ends = self._suspects or (now + STRANGERS_WITHIN_S, since, 0)
+        self._suspects = mine = due, first, ends + 1
+        await asyncio.sleep(min(STRANGERS_AFTER_S, max(due - now, 0.0)))
+        if self._suspects != mine:
+            return  # a later run has ended, whose look includes this one's
+        self._suspects = None
         known = [each for each in (record.run_id, self.living, self.gate.test_run) if each is not None]
-        self._strangers = await asyncio.to_thread(strangers, self.account.definition.directory, since, known)
+        self._strangers = await asyncio.to_thread(strangers, self.account.definition.directory, first, known)
 
     async def _conclude(self, live: LiveRun, record: ExitRecord, commits: int) -> tuple[Moment, bool]:
         """Have the end answered. Return when it was, and whether the run has reported what it cost."""

@@ -1,5 +1,6 @@
 """Where nothing has changed, a round does nothing; whatever has changed is seen (decision 0043)."""
 
+import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -12,11 +13,13 @@ import pytest
 
 from ralphd.core.supervision.model import RunId
 from ralphd.daemon import lifecycle
+from ralphd.daemon import regent as regents
 from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.ralph.live_run import LiveRun
 from ralphd.daemon.ralph.record import OUTPUT_SAVED_WITHIN_S
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.reload import DriftWatch
+from ralphd.process.rundir import ExitRecord
 from ralphd.store.state import RegentState
 from tests.daemon.test_regent_view import a_regent
 
@@ -45,7 +48,10 @@ async def quiet(tmp_path: Path) -> AsyncIterator[Regent]:
 def lives(regent: Regent, **facts: Any) -> bool:
     """Give it a run that is kept and has printed nothing, but for ``facts``."""
     kept, due = facts.get("is_kept", True), facts.get("is_due", False)
-    run, output = SimpleNamespace(is_kept=lambda: kept), SimpleNamespace(is_due=lambda printed_at: due, seen=None)
+    run, output = (
+        SimpleNamespace(is_kept=lambda: kept),
+        SimpleNamespace(is_due=lambda printed_at: due, seen=None),
+    )
     regent._live = cast("LiveRun", SimpleNamespace(run=run, output=output, run_id=RUN))
     return True
 
@@ -144,3 +150,25 @@ async def test_one_directory_that_hangs_makes_news_of_itself_and_of_those_after_
     assert await lifecycle._changed(roster, drift) == {"b"}, "the others are looked at without it"
     os.close(waits)
     os.close(hung)
+
+
+@pytest.mark.parametrize(("within_s", "looks"), [(30.0, [11.0]), (0.0, [11.0, 22.0, 33.0])])
+async def test_of_runs_that_end_one_after_another_the_last_look_for_strangers_serves_all(
+    quiet: Regent, monkeypatch: pytest.MonkeyPatch, within_s: float, looks: list[float]
+) -> None:
+    asked: list[float] = []
+    monkeypatch.setattr(regents, "strangers", lambda directory, since, known: asked.append(since) or [])
+    monkeypatch.setattr(regents, "STRANGERS_AFTER_S", 0.3)
+    monkeypatch.setattr(regents, "STRANGERS_WITHIN_S", within_s)
+    finds = []
+    for began_at in (11.0, 22.0, 33.0):
+        find = asyncio.create_task(quiet._find_strangers(ExitRecord(RUN, 1, None, began_at, began_at + 1)))
+        finds.append(find)
+        if within_s:
+            await asyncio.sleep(0)
+        else:
+            await find
+
+    await asyncio.gather(*finds)
+
+    assert asked == looks and quiet._suspects is None

@@ -92,7 +92,7 @@ async def test_a_poll_does_not_wait_for_the_output_to_be_counted(tmp_path: Path)
 
     noted: list[int] = []
     output, run = (
-        SimpleNamespace(count=count, is_due=lambda: True),
+        SimpleNamespace(count=count, is_due=lambda printed_at: True),
         SimpleNamespace(is_kept=lambda: False, keep=lambda: noted.append(1)),
     )
     live = SimpleNamespace(output=output, run=run, run_id=RunId("r000001-0badcafe"))

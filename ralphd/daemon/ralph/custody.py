@@ -63,11 +63,17 @@ class Custody:
         self._changed, self._hooks_path = "", None
         if not self._is_on:
             return
-        if await asyncio.to_thread(Repository.find, self._account.definition.directory) is not None:
-            self._begin(self._take(at_start=True))
-            return
         async with self._alone:
-            await asyncio.to_thread(self._give_up)
+            is_there = await asyncio.to_thread(self._is_there)
+        if is_there:
+            self._begin(self._take(at_start=True))
+
+    def _is_there(self) -> bool:
+        """Return whether there is a repository; of one that has gone, the copy is given up."""
+        if Repository.find(self._account.definition.directory) is not None:
+            return True
+        self._give_up()
+        return False
 
     def _give_up(self) -> None:
         with suppress(OSError):
