@@ -157,7 +157,12 @@ async def test_of_runs_that_end_one_after_another_the_last_look_for_strangers_se
     quiet: Regent, monkeypatch: pytest.MonkeyPatch, within_s: float, looks: list[float]
 ) -> None:
     asked: list[float] = []
-    monkeypatch.setattr(regents, "strangers", lambda directory, since, known: asked.append(since) or [])
+
+    def strangers(directory: Path, since: float, run_ids: object) -> list[Any]:
+        asked.append(since)
+        return []
+
+    monkeypatch.setattr(regents, "strangers", strangers)
     monkeypatch.setattr(regents, "STRANGERS_AFTER_S", 0.3)
     monkeypatch.setattr(regents, "STRANGERS_WITHIN_S", within_s)
     finds = []
