@@ -2,8 +2,9 @@
 
 Only the tests that run the changed lines are asked, the quickest first: milliseconds for a change. What is
 decided at import (constants, tables, defaults) is put in as far as that goes, and the tests of its module
-are asked; where none notices, only an interpreter that has not imported it yet can tell. The same holds for
-a function that was run while the tests were loaded.
+are asked, then all others; where none notices, only an interpreter that has not imported it yet can tell. The
+same holds for a function that was run while the tests were loaded. The defaults of a dataclass are put in
+whole: what no test notices has survived.
 """
 
 import contextlib
@@ -117,19 +118,23 @@ class _Trials:
             return 10 + 5 * sum(self._seconds[test] for test in trial[1])
 
         for (at, tests), code in tried(within, attempt, at_once=self._at_once, cpu_s=cpu_s):
-            is_unknown = code == CANNOT or (code == SURVIVED and at in late)
+            is_class = self._changes[at].statement.lstrip().startswith(("@", "class "))
+            is_unknown = code == CANNOT or (code == SURVIVED and at in late and not is_class)
             self._tell(at, code != SURVIVED, NEEDS_COLD if is_unknown else len(tests))
 
     def _who_is_asked(self) -> Iterator[tuple[list[int], bool]]:
-        """Of each change, the tests that ran its lines, and whether they were run at import too."""
+        """Of each change, the tests to ask, and whether it may have had its effect at import."""
         data = self._coverage.get_data()
         ran: dict[str, dict[int, list[str]]] = defaultdict(dict)
         for file in {change.file for change in self._changes}:
             ran[file] = data.contexts_by_lineno(str(Path(file).resolve()))
+        everyone = sorted(set(range(len(self._seconds))) - self._broken, key=self._seconds.__getitem__)
         for change in self._changes:
             by_line = ran[change.file]
             lines = range(change.first, change.last + 1) if change.function else by_line
             who = {test for line in lines for test in by_line.get(line, ())}
             able = {int(test) for test in who if test} - self._broken
             tests = sorted(able, key=self._seconds.__getitem__)
+            if not change.function:
+                tests += [test for test in everyone if test not in able]
             yield tests, not change.function or "" in who
