@@ -77,6 +77,14 @@ def test_only_escalations_are_wanted_unless_more_is_asked_for() -> None:
     assert wanted([quiet, loud], "ralph.exited", {}, is_titled=False) == (loud,)
 
 
+def test_people_are_wanted_by_what_an_event_says_and_by_its_title() -> None:
+    people = Destination("http://x", on=("*",), format=Format.NTFY)
+
+    assert wanted([people], "ralph.failed", {"message": "build failed"}, is_titled=True) == (people,)
+    assert wanted([people], "ralph.failed", {"escalated": True}, is_titled=True) == ()
+    assert wanted([people], "ralph.exited", {}, is_titled=False) == ()
+
+
 def test_the_same_address_configured_twice_gets_one_message() -> None:
     twice = [Destination("http://x"), Destination("http://x", on=("*",))]
     assert len(wanted(twice, "ralph.escalated", {}, is_titled=True)) == 1
@@ -127,10 +135,14 @@ def test_what_follows_from_an_event_replaces_it_for_people() -> None:
         (Destination("https://Hooks.Example.com:8443/x"), "hooks.example.com"),
         (Destination("http://[::1]:9/x"), "1"),
         (Destination("http://"), "webhook"),
+        (Destination("https://bücher.example/x"), "bcher.example"),
+        (Destination(f"https://{'a' * 39}.example/x"), "a" * 39),
+        (Destination(f"https://{'a' * 50}.example/x"), "a" * 40),
     ],
 )
 def test_a_webhook_has_a_name_that_can_be_typed(to: Destination, name: str) -> None:
     assert default_name(to, ()) == name
+    assert default_name(to, {name}) == f"{name}-2"
     assert default_name(to, {name, f"{name}-2"}) == f"{name}-3"
     assert is_name(default_name(to, {name}))
 

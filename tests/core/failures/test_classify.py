@@ -68,6 +68,7 @@ def _kind(evidence: Evidence, rules: Rules = TELLS) -> K | None:
         (OurDoing.TIMEOUT, K.TIMEOUT),
         (OurDoing.STALL, K.STALL),
         (OurDoing.CRASH_PATTERN, K.AGENT_CRASH),
+        (OurDoing.LOST_CONNECTION, K.TRANSIENT),
     ],
 )
 def test_what_we_did_ourselves_counts_before_anything_printed(ours: OurDoing, kind: K) -> None:
@@ -129,6 +130,11 @@ def test_exit_0_without_any_output_is_a_crash() -> None:
 def test_what_an_agent_without_output_wrote_to_stderr_is_its_reason() -> None:
     found = classify(Evidence(code=1, printed=False, own_lines=("Error: no tool",)), SILENT, now=NOW)
     assert (found.rule, found.why) == ("no output", "exit status 1: Error: no tool")
+
+
+def test_an_agent_that_said_nothing_at_all_is_told_as_such() -> None:
+    found = classify(Evidence(code=1, printed=False), SILENT, now=NOW)
+    assert (found.rule, found.why) == ("no output", "it printed nothing on stdout; exit status 1")
 
 
 @pytest.mark.parametrize(
@@ -339,6 +345,15 @@ def test_a_crash_that_nobody_knows_is_told_in_its_own_words() -> None:
             ),
         ),
         (
+            Evidence(ours=OurDoing.LOST_CONNECTION, crash_line="read  ECONNRESET"),
+            TELLS,
+            (
+                K.TRANSIENT,
+                "ours: lost connection",
+                "it lost its connection (read ECONNRESET), hung and was terminated",
+            ),
+        ),
+        (
             Evidence(ours=OurDoing.AFTER_RESULT, signal=9, verdict=GOOD),
             TELLS,
             (
@@ -457,6 +472,7 @@ def test_without_any_evidence_nothing_is_known() -> None:
     [
         (Limited(None, "five_hour"), "5-hour usage limit"),
         (Limited(NOW + 60), "usage limit"),
+        (Limited(None, "monthly"), "monthly usage limit"),
     ],
 )
 def test_a_limit_event_has_a_name_or_a_reset(limited: Limited, why: str) -> None:

@@ -28,8 +28,8 @@ A, B, C = (Position(letter * 40, "main") for letter in "abc")
 OPEN = GateState(Baseline.GREEN, A, is_open=True, left=B, start_commit="s")
 CLOSED = GateState(Baseline.GREEN, A, is_open=False, left=A, start_commit="s")
 RUN = GateRun(Boundary(A, B), Baseline.GREEN, B.head, RunTests())
-KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN, boundary_id="r1/1", commits=("b",))
-REVERTED = replace(KEPT, kind=VerdictKind.REVERTED, reverted=("b",), boundary_id="r1/2")
+KEPT = Verdict(VerdictKind.KEPT, "the tests pass", Baseline.GREEN, boundary_id="r1/1", commits=("b" * 40,))
+REVERTED = replace(KEPT, kind=VerdictKind.REVERTED, reverted=("b" * 40,), boundary_id="r1/2")
 
 positions = st.sampled_from([A, B, C])
 states = st.builds(
@@ -42,6 +42,7 @@ states = st.builds(
     last=st.none() | st.sampled_from([KEPT, REVERTED]),
     reverted=st.none() | st.just(REVERTED),
     undone=st.lists(st.text(max_size=3), max_size=60).map(tuple),
+    good=st.none() | positions,
 )
 
 
@@ -57,6 +58,9 @@ def test_a_commit_that_conflicted_opens_its_task_again() -> None:
     assert ranges.last_verdict(replace(state, last=same)) is same
     later = replace(KEPT, boundary_id="later", at=2.0)
     assert ranges.last_verdict(replace(state, last=later)) is later
+    earlier = replace(KEPT, boundary_id="earlier", at=0.5)
+    assert ranges.last_verdict(replace(state, last=earlier)) is left
+    assert ranges.last_verdict(replace(state, last=replace(earlier, at=left.at))) is not left
     assert ranges.last_verdict(replace(CLOSED, last=KEPT)) is KEPT
 
 
@@ -80,6 +84,24 @@ def test_a_verdict_is_no_news(judged: str | None, task: str, undone: tuple[str, 
     assert ranges.news_for(replace(state, judging=RUN), judged, {task}) == GateNews(None, undone)
 
 
+def test_a_verdict_on_a_task_of_the_loop_is_news() -> None:
+    last = replace(REVERTED, task=ReportedTask("A"))
+
+    news = ranges.news_for(replace(CLOSED, last=last), "r1/1", {"A", "B"})
+
+    short = replace(last, commits=("b" * 7,), reverted=("b" * 7,))
+    assert news == GateNews(short, settled=True)
+
+
+@pytest.mark.parametrize(
+    "last",
+    [None, KEPT, replace(KEPT, task=ReportedTask("A"), commits=("b",))],
+    ids=["none so far", "of no task", "of a commit that is none"],
+)
+def test_a_verdict_that_no_task_can_have_is_no_news(last: Verdict | None) -> None:
+    assert ranges.news_for(replace(CLOSED, last=last), None, {"A"}) == GateNews(settled=True)
+
+
 # before_run, with_baseline, opens_with_iteration
 
 
@@ -91,6 +113,8 @@ def test_the_first_run_after_a_start_sets_its_commit() -> None:
     started = replace(CLOSED, start_commit="")
     assert ranges.before_run(started, B, is_iteration=True).start_commit == B.head
     assert ranges.before_run(CLOSED, B, is_iteration=True).start_commit == "s"
+    empty = Position(None, "main")
+    assert ranges.before_run(started, empty, is_iteration=True).start_commit == ""
 
 
 def test_a_run_that_is_one_iteration_opens_its_range() -> None:
@@ -297,7 +321,7 @@ def test_an_undo_begins_again_without_a_baseline(state: GateState, id_: str, hea
     assert (after.before, after.left, after.is_open, after.baseline) == (head, head, False, Baseline.UNKNOWN)
     assert after.undone == (*state.undone, id_)[-50:]
     assert after.reverted == (None if id_ == "r1/2" else state.reverted)
-    assert (after.last, after.since) == (state.last, state.since)
+    assert (after.last, after.since, after.good) == (state.last, state.since, head)
 
 
 def test_an_undo_keeps_the_last_50_and_the_date() -> None:
@@ -318,7 +342,8 @@ def test_a_range_that_somebody_else_continued_is_closed() -> None:
 def test_switched_off_forgets_all_but_what_can_be_undone(state: GateState) -> None:
     after = ranges.switched_off(state)
 
-    assert after == GateState(last=state.last, reverted=state.reverted, undone=state.undone)
+    kept = GateState(last=state.last, reverted=state.reverted, undone=state.undone, good=state.good)
+    assert after == kept
     assert ranges.switched_off(after) is after
 
 

@@ -36,6 +36,7 @@ from ralphd.core.gate.verdict import (
     label_of,
     short,
 )
+from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import ReportedTask, RunId
 
 BEFORE = "0" * 40
@@ -466,6 +467,14 @@ def test_r2_a_doubt_is_told_with_what_was_seen(change: dict[str, object], why: s
     assert replace(BOUNDARY, **change).doubt == why  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("change", [{"before": Position(None, "main")}, {"now": Position("a" * 40, "side")}])
+def test_r2_a_branch_goes_back_only_on_itself_and_to_a_commit(change: dict[str, Position]) -> None:
+    pulled = replace(BOUNDARY, commits=(replace(ONE, pulled=True),))
+
+    assert pulled.can_go_back
+    assert not replace(pulled, **change).can_go_back  # type: ignore[arg-type]  # positions alone
+
+
 # Begin
 
 
@@ -832,6 +841,16 @@ def test_the_words_of_the_last_red_tests_are_kept() -> None:
     assert (green.tests, green.tail) == ((RED_RUN, GREEN_RUN), "2 failed")
 
 
+def test_a9_earlier_tests_are_not_counted_among_those_of_the_present_tree() -> None:
+    now = UNDER_WAY.tested(GREEN_RUN, "", TestCounts(5))
+    shown = replace(now, check=replace(now.check, is_shown=True))
+
+    old = shown.tested(RED_RUN, "", TestCounts(3))
+
+    assert old.check.after == TestCounts(5)
+    assert [each.is_old for each in old.tests] == [False, True]
+
+
 @pytest.mark.parametrize(
     ("at", "why"),
     [
@@ -860,6 +879,16 @@ def test_a_verdict_is_completed_by_its_run(reverted: tuple[str, ...], refs: tupl
         run_id=RunId("r1"), number=2, task=ReportedTask("T-1"), commits=(sha(1),), reverted=reverted,
         tests=("red",), tests_s=(1.5,), refs=refs, tail="2 failed", at=7.0,
     )  # fmt: skip
+
+
+def test_a_verdict_names_the_commits_that_stay_beside_the_reverted_ones() -> None:
+    reverted = replace(TWO, owner=Owner.GATE)
+    theirs = replace(THEIRS, owner=Owner.OTHER)
+    boundary = replace(BOUNDARY, commits=(theirs, reverted, ONE))
+    said = Say(Verdict(REVERTED, "the tests failed", GREEN))
+    run = replace(begin(boundary, GREEN), reverted=(TWO.sha,), order=said)
+
+    assert run.finished(7.0, ()).commits == (TWO.sha, ONE.sha)
 
 
 def test_refs_are_named_by_ralph_run_and_report() -> None:

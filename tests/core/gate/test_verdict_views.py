@@ -1,5 +1,6 @@
 """Verdicts read back from the record: which can be undone, and how they are explained."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,13 @@ def test_of_several_iterations_of_one_number_the_last_that_can_be_undone_is_mean
     assert to_undo([undone(2), verdict(2, boundary="r9/f2"), verdict(2, "a")], 2) == (
         "nothing of iteration 2 was reverted: it is kept, since the tests pass"
     )
+
+
+def test_a_repair_has_an_id_of_its_own_beside_that_of_its_boundary() -> None:
+    reverted = ToUndo("r1/f2", "r1", 2, None, ("b",))
+
+    assert reverted.id == "r1/f2"
+    assert replace(reverted, repair=3).id == "r1/f2/repair"
 
 
 def test_why_there_is_nothing_to_undo_is_said() -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ralphd.core.loop.model import (
+    Attempting,
     Cooldown,
     EndLoop,
     Finished,
@@ -23,6 +24,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.loop.transitions import attempt, end_now, exhausted, handed_to, rest
 from ralphd.core.plan import Task, TaskStatus
+from tests.core.loop.scenes import FAR, Play, begun, resumed_at
 
 TASK = Task("A", "do A", TaskStatus.PENDING)
 HERE = Iteration(3, TASK, "claude", attempt=2, session="s-1")
@@ -120,6 +122,32 @@ def test_us008_a_reset_that_is_reached_already_is_waited_for_and_not_paused_for(
 
     assert isinstance(exhausted(out_until(160.0), HERE, 100.0, policy).loop.stage, Resting)
     assert isinstance(exhausted(out_until(161.0), HERE, 100.0, policy).loop.stage, Finished)
+
+
+def resumed_before_its_limit_is_over(*, guessed: bool, pauses: bool) -> Play:
+    """A loop that ended to wait for its only agent, and that a person resumes."""
+    memory = LoopState(out=(Cooldown("claude", "limit", FAR, guessed=guessed),))
+    checkpoint = resumed_at("A", 1, "claude", reason=PauseReason.USAGE_LIMIT, resume_at=FAR)
+    policy = LoopPolicy(pause_when_exhausted=pauses)
+    return begun("A", policy=policy, memory=memory, resumed=checkpoint)
+
+
+def test_us008_a_guessed_limit_is_asked_again_when_a_person_resumes() -> None:
+    play = resumed_before_its_limit_is_over(guessed=True, pauses=True)
+
+    assert isinstance(play.loop.stage, Attempting) and play.agent == "claude"
+
+
+def test_us008_a_limit_that_the_service_named_pauses_again_when_a_person_resumes() -> None:
+    play = resumed_before_its_limit_is_over(guessed=False, pauses=True)
+
+    assert (play.end.code, play.end.resume_at) == (75, FAR)
+
+
+def test_a_guessed_limit_is_waited_for_where_the_loop_does_not_pause() -> None:
+    play = resumed_before_its_limit_is_over(guessed=True, pauses=False)
+
+    assert isinstance(play.loop.stage, Resting) and play.loop.stage.until == FAR
 
 
 def test_where_no_agent_comes_back_by_itself_the_loop_ends_and_says_what_each_of_them_lacks() -> None:

@@ -70,11 +70,25 @@ def test_what_was_put_back_takes_turns_with_a_prompt_that_is_never_done() -> Non
     assert chosen == ["prompt", "+1", "prompt", "+1"]
 
 
+def test_the_end_of_the_prompt_makes_what_was_put_back_pending() -> None:
+    ledger = ledger_of(TaskRecord("+1", "more", TaskState.FAILED, 2))
+
+    after = tasks.ended(ledger, tasks.PROMPT_ALONE, TaskState.PENDING)
+
+    assert after["+1"] == TaskRecord("+1", "more", TaskState.PENDING, 2)
+
+
 def test_ticked_is_complete_and_unticked_is_open() -> None:
     ledger = tasks.sync_with_plan({}, plan_of("A", "B", done=["A"]))
     assert (ledger["A"].state, ledger["B"].state) == (TaskState.COMPLETE, TaskState.PENDING)
 
     assert tasks.sync_with_plan(ledger, plan_of("A", "B"))["A"].state is TaskState.PENDING
+
+
+def test_a_task_that_is_done_elsewhere_does_not_hide_those_after_it() -> None:
+    plan = replace(plan_of("A", "B"), tasks=(replace(A, elsewhere=True), B))
+
+    assert tasks.sync_with_plan({}, plan) == ledger_of(TaskRecord("B", "do B"))
 
 
 def test_a_deferred_task_stays_so_when_reread() -> None:
@@ -263,6 +277,20 @@ def test_r9_a_reverted_task_has_failed_and_is_open() -> None:
         last_failure="its commit was reverted (abc1234): red",
         reopened=True,
         reverted=notice_of(REVERTED),
+    )
+
+
+def test_r9_a_revert_replaces_the_failure_that_was_remembered_before() -> None:
+    timeout = Previous(4, "claude", FailureKind.TIMEOUT, "too long", ("line 1", "line 2"))
+    ledger = tasks.ended(tasks.failed_once({}, A, timeout), A, TaskState.COMPLETE)
+    assert (ledger["A"].last_attempt, ledger["A"].last_lines) == (4, timeout.lines)
+
+    record = tasks.judged(ledger, REVERTED, a_round=3)["A"]
+
+    assert (record.last_kind, record.last_attempt, record.last_lines) == (
+        FailureKind.AGENT_INCOMPLETE,
+        0,
+        (),
     )
 
 
