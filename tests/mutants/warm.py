@@ -90,6 +90,22 @@ class _Trials:
                 self._tell(item.nodeid, False, 0)
             self._seconds.append(time.process_time() - began)
         self._coverage.stop()
+        self._leave_out_what_cannot_be_asked_again(session)
+
+    def _leave_out_what_cannot_be_asked_again(self, session: pytest.Session) -> None:
+        """A test that fails when it is run a second time would notice any change."""
+
+        def attempt(tests: Sequence[int]) -> int:
+            return SURVIVED if all(self._passes(session.items[test]) for test in tests) else NOTICED
+
+        def fail(parts: list[Sequence[int]]) -> list[Sequence[int]]:
+            asked = tried(parts, attempt, at_once=self._at_once, cpu_s=lambda _: 10 + 5 * sum(self._seconds))
+            return [part for part, code in asked if code != SURVIVED]
+
+        able = [test for test in range(len(session.items)) if test not in self._broken]
+        for part in fail([[test] for test in able] if fail([able]) else []):
+            self._broken.update(part)
+            self._tell(session.items[part[0]].nodeid, False, 0)
 
     def _passes(self, item: pytest.Item) -> bool:
         self._failed = False

@@ -126,6 +126,8 @@ def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:
         run = replace(run, check=run.check.done())
         if run.planned is None:
             return _green(run, policy)
+    if run.planned is not None and run.planned.kind is VerdictKind.UNTESTED:
+        return _restore(run, run.planned)  # it was cut
     if run.planned is not None or run.alone is None:
         return _say(run, run.planned)
     if run.alone is Result.GREEN and not run.reverted:

@@ -228,10 +228,11 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
     waiting = [id_ for id_, record in ledger.items() if record.unjudged]
     if verdict is None:
         return {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting}}
-    if verdict.is_open:
+    note = notice_of(verdict)
+    if verdict.is_open and note is None:
         return ledger
     task = None if verdict.task is None else verdict.task.id
-    if (note := notice_of(verdict)) is None:
+    if note is None:
         if verdict.commits and task is not None and task in ledger:
             # Its new commits stay even if the attempt failed: the next one needs none to be done.
             ledger = {**ledger, task: replace(ledger[task], reverted=None)}
@@ -239,7 +240,8 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
     own = () if task is None else (task,)
     is_whole = len(verdict.reverted) == len(verdict.commits)
     lost = waiting if is_whole or task not in waiting else own
-    ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
+    if not verdict.is_open:  # else the next verdict is on the others' commits, too
+        ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
     for id_ in dict.fromkeys((*own, *lost)):
         record, was = replace(after[id_], reverted=note, unjudged=False), ledger.get(id_)

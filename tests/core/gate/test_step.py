@@ -19,6 +19,7 @@ from ralphd.core.gate.verdict import (
     Push,
     PutBack,
     Ran,
+    Restore,
     Result,
     Revert,
     RunTests,
@@ -194,3 +195,28 @@ def test_a9_a_run_that_is_taken_again_shows_the_earlier_tests_again() -> None:
     again = retaken(after(checked, MOVED), pushed, {})
 
     assert isinstance(step(again, GREEN, REPORT).order, ShowOld)
+
+
+# Everything is to end during the tests
+
+
+@pytest.mark.parametrize(
+    ("boundary", "policy", "events"),
+    [
+        (DIRTY, ONCE, (RED, DONE, RED, DONE, DONE, RED, DONE)),
+        (CLEAN, REPORT, (RED, DONE, GREEN, Shown(changed=("a.bats",), gone=(), hiding=()))),
+    ],
+    ids=["without what is not committed", "with the earlier tests"],
+)
+def test_reverts_are_taken_back_when_the_tests_after_them_are_cut(
+    boundary: Boundary, policy: GatePolicy, events: tuple[GateEvent, ...]
+) -> None:
+    testing = after(begin(boundary, Baseline.GREEN), *events, policy=policy)
+    assert testing.order == RunTests() and testing.is_aside and testing.reverted == (NEW.sha,)
+
+    cut = after(testing, Cut("all was to end"), DONE, policy=policy)
+
+    assert cut.order == Restore("a" * 40) and not cut.is_aside
+    over = after(cut, CarriedOut(NOW.head), policy=policy)
+    open_ = Verdict(VerdictKind.UNTESTED, "all was to end", Baseline.GREEN, is_open=True)
+    assert (verdict(over), over.reverted, over.head) == (open_, (), NOW.head)

@@ -183,7 +183,7 @@ def test_r3_tests_that_hang_twice_revert_nothing() -> None:
 
 @pytest.mark.parametrize("results", [[Result.RED, Result.TIMED_OUT], [Result.TIMED_OUT, Result.RED]])
 def test_r3_a_time_out_among_red_runs_proves_nothing(results: list[Result]) -> None:
-    repo = Repo(1, results=results)
+    repo = Repo(1, results=[*results])
     assert judged(repo).kind is VerdictKind.UNTESTED
     assert not repo.reverted
 
@@ -761,9 +761,9 @@ def test_a_red_commit_of_somebody_else_is_reported_and_not_tried_again() -> None
     assert step(later, PASS, GatePolicy(0)).excused == ""
 
 
-@given(repos, st.lists(st.booleans(), max_size=60), st.booleans())
-def test_commits_of_others_stay_whatever_moves(repo: Repo, moves: list[bool], minimal: bool) -> None:
-    """The model: even commits are somebody else's; HEAD moves now and then."""
+@given(repos, st.lists(st.sampled_from(["", "moved", "cut"]), max_size=60), st.booleans())
+def test_commits_of_others_stay_whatever_moves(repo: Repo, turns: list[str], minimal: bool) -> None:
+    """The model: even commits are somebody else's; HEAD moves now and then, or the tests are cut."""
     repo.results.clear()
     commits = tuple(replace(each, by_run=bool(int(each.sha, 16) % 2)) for each in repo.boundary().commits)
     boundary = attributed(replace(repo.boundary(), commits=commits), knows_run=True)
@@ -776,7 +776,9 @@ def test_commits_of_others_stay_whatever_moves(repo: Repo, moves: list[bool], mi
             reverts = tuple(JudgedCommit(each, by_run=False) for each in reversed(known))
             now = attributed(replace(boundary, commits=(*reverts, *commits)), knows_run=True)
             run = retaken(run, now, known)
-        elif moves and moves.pop() and isinstance(run.order, RunTests | SetAside | Revert):
+        elif (turn := turns.pop() if turns else "") == "cut" and isinstance(run.order, RunTests):
+            run = step(run, Cut("all was to end"), GatePolicy(1, minimal))
+        elif turn == "moved" and isinstance(run.order, RunTests | SetAside | Revert):
             run = step(run, Moved("elsewhere"), GatePolicy(1, minimal))
         else:
             if isinstance(run.order, Restore):

@@ -311,6 +311,19 @@ def test_r9_a_revert_without_a_task_reopens_what_waits() -> None:
     assert set(tasks.judged(ledger, replace(REVERTED, task=None), a_round=3)) == {"A"}
 
 
+def test_what_is_reverted_is_open_again_though_the_next_verdict_is_on_these_commits_too() -> None:
+    done = {id_: TaskRecord(id_, state=TaskState.COMPLETE, unjudged=True) for id_ in "AB"}
+    both = replace(REVERTED, commits=("abc1234", "def5678"), is_open=True)
+
+    left_open = tasks.judged(done, both, a_round=3)
+
+    assert left_open["A"] == tasks.judged(done, REVERTED, a_round=3)["A"]
+    assert left_open["B"] == done["B"], "its verdict is still to come"
+    kept = verdict_of("b2", VerdictKind.KEPT, "green", "B", ("def5678", "fed4321"))
+    after = tasks.judged(left_open, kept, a_round=3)
+    assert after["A"] == left_open["A"] and after["B"] == TaskRecord("B", state=TaskState.COMPLETE)
+
+
 def test_a_failure_after_a_revert_is_told() -> None:
     reverted = tasks.judged(ledger_of(TaskRecord("A", unjudged=True)), REVERTED, a_round=3)
     failed = tasks.failed_once(reverted, A, Previous(1, "claude", FailureKind.TIMEOUT, "too long"))
