@@ -68,7 +68,7 @@ TIED = "tied="
 SANDBOX, WRITABLE = "RALPH_SANDBOX", "RALPH_SANDBOX_WRITABLE"
 BOX = "box"
 
-READ_BYTES = 1 << 16  # what a pipe holds
+PIPE_BYTES, READ_BYTES = 1 << 16, 1 << 17  # what a pipe holds; what it holds of a flood
 PART_BYTES = 1 << 14
 MIN_SEGMENT_BYTES = 1 << 20
 RESERVE_BYTES = 1 << 14
@@ -837,6 +837,8 @@ class Shim:
 
     def _carry(self, descriptor: int) -> bool:
         data = os.read(descriptor, READ_BYTES)
+        if len(data) == PIPE_BYTES:  # a larger pipe takes a tenth of the CPU; a user has only so many pages
+            _quietly(fcntl.fcntl, descriptor, fcntl.F_SETPIPE_SZ, READ_BYTES)
         if data:
             self._received_bytes += len(data)
             self._log.write(self._streams[descriptor].records(data))

@@ -180,12 +180,16 @@ class HistoryRepair:
             await self._note_owner(good)
         if good != self._memory.state.good:
             await self._memory.save(replace(self._memory.state, good=good))
+        if good.head is None:  # there is no repository, or no commit in it
+            return
         with suppress(NotDone):
             await asyncio.to_thread(reapply.keep_judged, directory, self._account.definition.name, good)
 
     async def forget_old(self) -> None:
         """Delete the refs of former states that are old, except those of repairs that can be undone."""
         held, now = self._account.definition, self._services.clock.now()
+        if (good := self._memory.state.good) is None or good.head is None:
+            return
         with suppress(NotDone):
             await asyncio.to_thread(reapply.forget_old, held.directory, held.name, now, self._undoable)
 
@@ -210,18 +214,18 @@ class HistoryRepair:
     ) -> HistoryRewritten | None:
         """Restore what was lost since the last ``note``. Return what to report of it."""
         good, name = self._memory.state.good, self._account.definition.name
-        if good is None or not self._account.policy.supervised:
+        if good is None or good.head is None or not self._account.policy.supervised:
             return None
         directory, label = self._account.definition.directory, verdict.label_of(name, run_id, boundary_id)
         pauses = self._account.configuration.git.rewritten == "pause"
         result = await asyncio.to_thread(reapply.restore_judged, directory, good, label=label, pauses=pauses)
         self._is_lost = result is not None and result.action is not RewriteAction.REPAIR
-        number = await asyncio.to_thread(self._account.records.repair_number, f"{boundary_id}/repair")
         if result is not None and result.action is RewriteAction.LEAVE:
             logger.warning("commits are missing: %s", result.why, extra={"ralph": name})
             return None
         if result is None:
             return None
+        number = await asyncio.to_thread(self._account.records.repair_number, f"{boundary_id}/repair")
         if result.conflicts:
             shas = tuple(each.sha for each in reversed(result.conflicts))
             left = verdict.Verdict(
