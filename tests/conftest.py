@@ -33,6 +33,9 @@ LONG = (
         "test_weakened_tests.py::test_no_file_is_lost_wherever",
         "whole/test_fleet.py::test_an_item_is_worked_on",
         "whole/test_fleet_torture.py::test_no_fault_of_a_fleet",
+        "test_landing_torture.py::test_what_lands_is_green",
+        "test_landing.py::test_it_lands_once_wherever",
+        "test_rewritten.py::test_a_deleted_branch_comes_back_wherever",
     ),
 )
 """What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
