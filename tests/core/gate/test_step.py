@@ -15,6 +15,7 @@ from ralphd.core.gate.verdict import (
     GateRun,
     JudgedCommit,
     Moved,
+    Owner,
     Position,
     Push,
     PutBack,
@@ -220,3 +221,24 @@ def test_reverts_are_taken_back_when_the_tests_after_them_are_cut(
     over = after(cut, CarriedOut(NOW.head), policy=policy)
     open_ = Verdict(VerdictKind.UNTESTED, "all was to end", Baseline.GREEN, is_open=True)
     assert (verdict(over), over.reverted, over.head) == (open_, (), NOW.head)
+
+
+def test_what_was_to_be_said_is_said_though_the_tests_have_answered_meanwhile() -> None:
+    events = (RED, DONE, RED, DONE, DONE, RED, DONE, RED)
+    answered = replace(after(begin(DIRTY, Baseline.GREEN), *events), retakes=3)
+    assert answered.order == PutBack() and answered.alone is Result.RED
+
+    moved = after(answered, MOVED, DONE)
+
+    assert (verdict(moved).kind, verdict(moved).is_open) == (VerdictKind.REVERTED, True)
+    assert moved.reverted == (NEW.sha,)
+
+
+def test_a_commit_of_somebody_else_excuses_though_there_are_older_ones() -> None:
+    newest, older = (JudgedCommit(digit * 40, owner=Owner.OTHER) for digit in "34")
+    run = begin(replace(CLEAN, commits=(newest, older, NEW)), Baseline.GREEN, excused=newest.sha)
+
+    found = verdict(after(run, RED))
+
+    assert (found.kind, found.calls, found.is_open) == (VerdictKind.UNTESTED, True, True)
+    assert "it did not make 3333333, 4444444: look there first" in found.why
