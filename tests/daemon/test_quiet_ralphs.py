@@ -15,6 +15,7 @@ from ralphd.core.supervision.model import RunId
 from ralphd.daemon import lifecycle
 from ralphd.daemon import regent as regents
 from ralphd.daemon.lifecycle import Roster
+from ralphd.daemon.ralph import custody
 from ralphd.daemon.ralph.live_run import LiveRun
 from ralphd.daemon.ralph.record import OUTPUT_SAVED_WITHIN_S
 from ralphd.daemon.regent import Regent
@@ -177,3 +178,13 @@ async def test_of_runs_that_end_one_after_another_the_last_look_for_strangers_se
     await asyncio.gather(*finds)
 
     assert asked == looks and quiet._suspects is None
+
+
+async def test_a_first_copy_of_a_repository_is_told_of_only_where_it_takes_long(quiet: Regent) -> None:
+    quiet.custody._first_since = time.monotonic()
+    assert custody.COPYING not in quiet.view()["notes"]
+
+    quiet.custody._first_since -= custody.SHOWN_AFTER_S + 1
+
+    assert custody.COPYING in quiet.view()["notes"]
+    assert custody.COPYING.encode() in quiet.view_bytes()

@@ -6,6 +6,7 @@ missing while nothing runs was removed by its owner: it is reported, and nothing
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
@@ -31,6 +32,8 @@ _PROTECTING: Final = ("write", "box")
 TOO_LARGE: Final = "vault: no copy of the commits: the repository is larger than git.vault_max_bytes"
 UNPUSHED: Final = "vault: a copy of unpushed commits only: the repository is larger than git.vault_max_bytes"
 COPYING: Final = "vault: copying (the first copy of the repository is not complete)"
+SHOWN_AFTER_S: Final = 5.0
+"""A shorter first copy is not worth a note at each start."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +44,7 @@ class Custody:
     def __init__(self, account: "RalphRecord", services: Services, begin: Begin) -> None:
         self._account, self._services, self._begin = account, services, begin
         self._alone = asyncio.Lock()
-        self._is_first = False
+        self._first_since: float | None = None
         self._notes: tuple[str, ...] = ()
         self._changed = ""
         self._hooks_path: ChangedCommand | None = None
@@ -56,7 +59,8 @@ class Custody:
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes for ``status``."""
-        return (COPYING,) if self._is_first else (*self._notes, *filter(None, [self._changed]))
+        is_long = self._first_since is not None and time.monotonic() - self._first_since > SHOWN_AFTER_S
+        return (COPYING,) if is_long else (*self._notes, *filter(None, [self._changed]))
 
     async def before_run(self) -> None:
         """Copy the repository in the background: what happened while nothing ran is its owner's."""
@@ -84,19 +88,19 @@ class Custody:
 
     async def at_boundary(self, run_id: RunId) -> None:
         """Restore what the iteration destroyed, then copy what is new. During the first copy: nothing."""
-        if self._is_on and not self._is_first:
+        if self._is_on and self._first_since is None:
             await self._restore(run_id)
             await self._take(run_id)
 
     async def after_run(self, run_id: RunId, *, seen: bool) -> None:
         """Do the same after a run. ``seen``: a daemon was there at its end."""
-        if self._is_on and not self._is_first:
+        if self._is_on and self._first_since is None:
             await self._restore(run_id, seen=seen, at_end=True)
             await self._take(run_id if seen else None)
 
     async def after_gate(self) -> None:
         """Copy what the gate changed: a revert, re-applied commits."""
-        if self._is_on and not self._is_first:
+        if self._is_on and self._first_since is None:
             await self._take()
 
     async def _take(self, run_id: RunId | None = None, *, at_start: bool = False) -> None:
@@ -106,7 +110,7 @@ class Custody:
                 if vault is None:
                     return self._trouble(None)
                 before = vault.taken()
-                self._is_first = before is None
+                self._first_since = time.monotonic() if before is None else None
                 taken = await asyncio.to_thread(self._copy, vault, self._services.busy() if at_start else [])
                 if run_id is not None and before is not None:
                     await self._tell(run_id, await asyncio.to_thread(_lost_upstream, before, taken))
@@ -116,7 +120,7 @@ class Custody:
                 if at_start:
                     await asyncio.to_thread(self._give_up)
             finally:
-                self._is_first = False
+                self._first_since = None
 
     def _copy(self, vault: Vault, busy: Iterable[Path] = ()) -> Taken:
         """Take a copy. A run in a work tree of ``busy`` may have changed what all of them share."""
