@@ -32,7 +32,7 @@ class Mirror:
     """``.ralph/`` in ``directory``: 0700, ignored by git. All methods block."""
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / NAME
+        self.directory, self.path = directory, directory / NAME
         self._state, self._history = self.path / STATE_FILE, self.path / HISTORY_FILE
 
     def exists(self) -> bool:

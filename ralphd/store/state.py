@@ -229,7 +229,7 @@ class RalphFiles:
 
     def __init__(self, home: Path) -> None:
         self.home, self.hangs = home, False
-        self._mirror = Mirror(home)  # of the directory that was asked for last
+        self._mirror: Mirror | None = None  # of the directory that was asked for last
         self.definition_file = home / "ralph.json"
         self.state_file = home / STATE_FILE
         self.history_file = home / HISTORY_FILE
@@ -322,7 +322,7 @@ class RalphFiles:
         return copies.is_due(self.progress_file, mirror.path / PROGRESS_FILE, at_rest=False)
 
     def _mirror_in(self, directory: Path) -> Mirror:
-        if self._mirror.path.parent is not directory:
+        if self._mirror is None or self._mirror.directory != directory:
             self._mirror = Mirror(directory)
         return self._mirror
 

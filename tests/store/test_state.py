@@ -148,3 +148,10 @@ def test_a_damaged_state_is_set_aside(files: RalphFiles, text: str) -> None:
 
     assert caught.value.kept_as is not None and caught.value.kept_as.read_text() == text
     assert files.load_record() is None
+
+
+def test_the_mirror_of_a_directory_is_not_made_anew_in_each_round(files: RalphFiles, tmp_path: Path) -> None:
+    here = files._mirror_in(tmp_path / "here")
+
+    assert files._mirror_in(tmp_path / "here") is here
+    assert files._mirror_in(tmp_path / "there").path == tmp_path / "there" / ".ralph"

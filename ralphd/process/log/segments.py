@@ -81,7 +81,7 @@ class RunFiles(_WatchedDirectory):
         super().__init__(path)
         self.regent_log = path / REGENT_LOG
         self._sorted: tuple[frozenset[str], tuple[int, ...]] = frozenset(), ()
-        self._segment = 0, path
+        self._segment: tuple[int | None, Path] = None, path
 
     def segments(self) -> tuple[int, ...]:
         """Return the numbers of the segments that are kept, in order."""
@@ -92,10 +92,10 @@ class RunFiles(_WatchedDirectory):
         return self._sorted[1]
 
     def segment(self, number: int) -> Path:
-        """Return the path of a segment. The same one is asked for again and again."""
-        if self._segment[0] != number:
-            self._segment = number, self.path / f"log.{number:06d}"
-        return self._segment[1]
+        """Return the path of a segment. The last one is kept: it is asked for every few seconds."""
+        if (kept := self._segment)[0] != number:
+            kept = self._segment = number, self.path / f"log.{number:06d}"
+        return kept[1]
 
     def has_output(self) -> bool:
         """Return True if there is a file to read."""

@@ -13,6 +13,7 @@ from ralphd.core.supervision.model import RunId
 from ralphd.core.time import parse_rfc3339
 from ralphd.process.log.log import RalphLog
 from ralphd.process.log.records import BLOCK_BYTES, Cursor, Gap, LogQuery, LogRecord, LogText
+from ralphd.process.log.segments import RunFiles
 from tests.process.log.written_logs import (
     cursor_of,
     end_run,
@@ -427,3 +428,11 @@ def test_plain_lines_are_passed_over_block_by_block_and_none_of_a_missing_segmen
     at, is_all = log.after_plain(at)
     assert (at.offset, is_all) == (2 * BLOCK_BYTES, False)
     assert log.after_plain(replace(at, segment=2)) == (replace(at, segment=2), False)
+
+
+def test_each_segment_has_a_path_of_its_own_in_any_order(tmp_path: Path) -> None:
+    files = RunFiles(tmp_path)
+
+    assert [files.segment(number).name for number in (0, 1, 2, 2, 1)] == [
+        f"log.00000{number}" for number in (0, 1, 2, 2, 1)
+    ]
