@@ -7,6 +7,7 @@ import re
 import signal
 import struct
 import subprocess
+import sys
 import termios
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.time import parse_rfc3339
-from ralphd.process.shim import Log, Stamp, Stream
+from ralphd.process.shim import PIPE_BYTES, READ_BYTES, Log, Stamp, Stream
 from ralphd.process.spawn import Run
 from tests.helpers import eventually
 from tests.players import player
@@ -42,6 +43,31 @@ async def test_200_mb_of_output_are_logged_to_the_byte_when_there_is_room(
             kept += len(line) - RECORD_HEAD + 1
             count += 1
     assert kept == counted
+
+
+SIZE_OF_STDOUT = """
+import fcntl, sys
+size_at_first = fcntl.fcntl(1, fcntl.F_GETPIPE_SZ)
+for _ in range(int(sys.argv[2])):
+    sys.stdout.buffer.write((b"x" * 99 + b"\\n") * 10_000)
+    sys.stdout.buffer.flush()
+    if fcntl.fcntl(1, fcntl.F_GETPIPE_SZ) > size_at_first:
+        break
+open(sys.argv[1], "w").write(f"{size_at_first} {fcntl.fcntl(1, fcntl.F_GETPIPE_SZ)}")
+"""
+
+
+@pytest.mark.parametrize(("megabytes", "size"), [(0, PIPE_BYTES), (200, READ_BYTES)])
+async def test_the_pipe_of_a_flood_is_made_larger(
+    stage: Stage, tmp_path: Path, megabytes: int, size: int
+) -> None:
+    command = (sys.executable, "-c", SIZE_OF_STDOUT, str(tmp_path / "sizes"), str(megabytes))
+    run = await stage.spawn(command, run_bytes=4 << 20)
+
+    record = await run.ended()
+
+    assert record.code == 0
+    assert (tmp_path / "sizes").read_text() == f"{PIPE_BYTES} {size}"
 
 
 async def test_a_log_stays_within_run_bytes_and_keeps_the_newest(stage: Stage, tmp_path: Path) -> None:
