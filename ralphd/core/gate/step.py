@@ -127,7 +127,7 @@ def _put_back(run: GateRun, policy: GatePolicy) -> GateRun:
         if run.planned is None:
             return _green(run, policy)
     if run.planned is not None and run.planned.kind is VerdictKind.UNTESTED:
-        return _restore(run, run.planned)  # it was cut
+        return _restore(run, run.planned)  # the tests were cut, or something is in the way
     if run.planned is not None or run.alone is None:
         return _say(run, run.planned)
     if run.alone is Result.GREEN and not run.reverted:

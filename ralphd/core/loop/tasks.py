@@ -224,6 +224,7 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
     open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.
+    An open verdict decides on what was reverted only: the next one covers the other commits.
     """
     waiting = [id_ for id_, record in ledger.items() if record.unjudged]
     if verdict is None:
@@ -240,7 +241,7 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
     own = () if task is None else (task,)
     is_whole = len(verdict.reverted) == len(verdict.commits)
     lost = waiting if is_whole or task not in waiting else own
-    if not verdict.is_open:  # else the next verdict is on the others' commits, too
+    if not verdict.is_open:
         ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
     for id_ in dict.fromkeys((*own, *lost)):

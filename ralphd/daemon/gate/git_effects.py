@@ -187,8 +187,8 @@ class HistoryRepair:
 
     async def forget_old(self) -> None:
         """Delete the refs of former states that are old, except those of repairs that can be undone."""
-        held, now = self._account.definition, self._services.clock.now()
-        if (good := self._memory.state.good) is None or good.head is None:
+        good, held, now = self._memory.state.good, self._account.definition, self._services.clock.now()
+        if good is None or good.head is None:  # as above
             return
         with suppress(NotDone):
             await asyncio.to_thread(reapply.forget_old, held.directory, held.name, now, self._undoable)
@@ -220,10 +220,10 @@ class HistoryRepair:
         pauses = self._account.configuration.git.rewritten == "pause"
         result = await asyncio.to_thread(reapply.restore_judged, directory, good, label=label, pauses=pauses)
         self._is_lost = result is not None and result.action is not RewriteAction.REPAIR
-        if result is not None and result.action is RewriteAction.LEAVE:
-            logger.warning("commits are missing: %s", result.why, extra={"ralph": name})
-            return None
         if result is None:
+            return None
+        if result.action is RewriteAction.LEAVE:
+            logger.warning("commits are missing: %s", result.why, extra={"ralph": name})
             return None
         number = await asyncio.to_thread(self._account.records.repair_number, f"{boundary_id}/repair")
         if result.conflicts:

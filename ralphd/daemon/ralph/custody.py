@@ -68,12 +68,12 @@ class Custody:
         if not self._is_on:
             return
         async with self._alone:
-            is_there = await asyncio.to_thread(self._is_there)
-        if is_there:
+            has_repository = await asyncio.to_thread(self._check_repository)
+        if has_repository:
             self._begin(self._take(at_start=True))
 
-    def _is_there(self) -> bool:
-        """Return whether there is a repository; of one that has gone, the copy is given up."""
+    def _check_repository(self) -> bool:
+        """Return whether the directory has a repository. If it was removed, give up the copy."""
         if Repository.find(self._account.definition.directory) is not None:
             return True
         self._give_up()
