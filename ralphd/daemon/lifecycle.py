@@ -92,7 +92,8 @@ class Roster:
 
     async def drop(self, regent: Regent) -> None:
         """Forget a ralph and its files in the state directory; its working directory stays as it is."""
-        await asyncio.to_thread(regent.holds.release)
+        async with regent.alone:  # a look at the directory may be taking or releasing them
+            await asyncio.to_thread(regent.holds.release)
         self._regents.pop(regent.name, None)
         await self._end(self._revivals.pop(regent.name, None))
         await self._end(self._tasks.pop(regent.name, None))

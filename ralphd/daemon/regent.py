@@ -104,8 +104,8 @@ class Regent:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.custody = Custody(account, services, self._begin)
         self._counting: asyncio.Task[Any] | None = None
-        self._alone = asyncio.Lock()
-        self.incidents = Incidents(account, services, self._alone)
+        self.alone = asyncio.Lock()
+        self.incidents = Incidents(account, services, self.alone)
         self._spawn_fault: errors.RalphdError | None = None
         self._hold: StartHold | None = None
         self._accounts: Mapping[str, AccountRules] = {}
@@ -307,7 +307,7 @@ class Regent:
     async def _undo(
         self, iteration: int | None, repair: int | None, *, is_alone: bool
     ) -> UndoResult | errors.RalphdError:
-        async with self._alone:
+        async with self.alone:
             try:
                 busy = self.gate.is_interrupted if is_alone else self.gate.is_busy
                 if busy or not is_alone:
@@ -325,11 +325,11 @@ class Regent:
 
     async def enter_request(self, key: str, at: Moment, data: dict[str, Any]) -> None:
         """Enter a request that was carried out into the history, which has one writer at a time."""
-        async with self._alone:
+        async with self.alone:
             await self.account.records.enter("request", key, at, data)
 
     async def escalate(self, call: Escalation) -> None:
-        async with self._alone:
+        async with self.alone:
             await self.account.escalate(call)
 
     async def supervise(self) -> None:
@@ -338,7 +338,7 @@ class Regent:
         try:
             while True:
                 envelope = await self._inbox.get()
-                async with self._alone:
+                async with self.alone:
                     await self._take(envelope)
         finally:
             self._let_go()
@@ -544,7 +544,7 @@ class Regent:
         at, is_paid = await endure(lambda: self._conclude(live, record, commits))
         await endure(lambda: live.output.count(live_run.COUNTED_AT_END_BYTES))
         if not is_paid:
-            async with self._alone:  # the history has one writer at a time
+            async with self.alone:  # the history has one writer at a time
                 await self.account.records.enter_seen(record.run_id, at, live.output.seen or {})
         await self._find_strangers(record)
 
@@ -652,8 +652,8 @@ class Regent:
                 self._counting = self._begin(self._live.output.count())  # a flood must not delay other ralphs
             self._post_cost(self._live, now)
         await self.account.freshen()
-        if not self._alone.locked():  # else what is carried out does it
-            async with self._alone:
+        if not self.alone.locked():  # else what is carried out does it
+            async with self.alone:
                 await self._settle()
 
     def _post_cost(self, live: LiveRun, at: Moment) -> None:

@@ -47,10 +47,10 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Give the lock up. Living runs keep it. A second call does nothing."""
-        if self.fd >= 0:
+        fd, self.fd = self.fd, -1  # first: a second thread would close a number that is in use again
+        if fd >= 0:
             # Close, never LOCK_UN: an unlock acts on the shared description and would rob the shims too.
-            os.close(self.fd)
-            self.fd = -1
+            os.close(fd)
 
 
 def holders(file: os.stat_result) -> list[int]:

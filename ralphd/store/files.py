@@ -225,9 +225,9 @@ class Lock:
 
     def release(self) -> None:
         """Release the lock. The file stays: removing it would race with the next owner."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        fd, self.fd = self.fd, -1  # first: a second thread would close a number that is in use again
+        if fd >= 0:
+            os.close(fd)
 
 
 def _owner_text(fd: int) -> str:

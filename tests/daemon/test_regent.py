@@ -15,8 +15,10 @@ from ralphd.core.supervision.events import Committed, Event
 from ralphd.core.supervision.model import Goal, RunId, Running, Supervision, Tally
 from ralphd.core.supervision.start_order import Applicant
 from ralphd.daemon import regent as regents
+from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.regent import Regent
+from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import ExitRecord
 from tests.daemon.test_regent_view import a_regent
 from tests.helpers import eventually
@@ -114,6 +116,25 @@ async def test_a_run_that_is_not_adopted_yet_takes_a_place(tmp_path: Path) -> No
     hold = services.start_order(waits)["next"]
     assert hold is not None
     assert hold.why.startswith("1 of 1 ralphs are running")
+    await events.close()
+
+
+async def test_a_ralph_is_forgotten_after_a_look_at_its_directory(tmp_path: Path) -> None:
+    """Locks that the look takes afterwards would be held until the daemon ends."""
+    regent, events = await a_regent(tmp_path)
+    directory = tmp_path / "project"
+    directory.mkdir()
+    regent.holds = DirectoryClaim(directory, regent._services)
+    roster = Roster(tmp_path)
+    async with regent.alone:
+        drop = asyncio.create_task(roster.drop(regent))
+        await asyncio.sleep(0)
+        await asyncio.to_thread(regent.holds.settle, supervised=True, living=False)
+    await drop
+
+    assert regent.holds.lock is None
+    assert not (directory / ".ralph" / "lock").exists()
+    DirectoryLock.acquire(directory).release()
     await events.close()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.errors import DirectoryUnusable
+from ralphd.process.lock import DirectoryLock
 from ralphd.store.files import (
     Broken,
     Held,
@@ -260,6 +261,24 @@ def test_a_lock_is_private_and_not_inherited(tmp_path: Path) -> None:
     assert not os.get_inheritable(lock.fd)
     lock.release()
     lock.release()
+
+
+def test_two_threads_that_release_a_lock_close_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locks = Lock.acquire(tmp_path / "lock", "mine"), DirectoryLock.acquire(tmp_path)
+    numbers, closed, close = [lock.fd for lock in locks], list[int](), os.close
+
+    def meanwhile(fd: int) -> None:
+        closed.append(fd)
+        for lock in locks[: len(closed)]:
+            lock.release()
+        close(fd)
+
+    monkeypatch.setattr(os, "close", meanwhile)
+    for lock in locks:
+        lock.release()
+    assert closed == numbers
 
 
 def test_a_lock_notices_that_its_file_was_removed(tmp_path: Path) -> None:

@@ -230,3 +230,5 @@ def test_a_page_is_taken_at_its_word() -> None:
     assert is_as_told(["pid 4711, 3 lines"], ["pid 99, 12 lines"], known)
     assert not is_as_told(["pid 4711, 3 lines"], ["pid 98, 12 lines"], known)
     assert not is_as_told(["one"], ["one", "two"], known)
+    assert is_as_told(["one"], ["waiting for ralphd (pid 99) to end", "one"], known)
+    assert not is_as_told(["waiting for a", "one"], ["one"], known)

@@ -20,8 +20,7 @@ class DirectoryClaim:
     """
 
     def __init__(self, directory: Path, services: Services) -> None:
-        self._directory = directory
-        self._mirror = Mirror(directory)
+        self._directory, self._mirror = directory, Mirror(directory)
         socket, state_directory = str(services.socket_path), str(services.state_directory)
         self._text = json.dumps({"pid": os.getpid(), "socket": socket, "state_directory": state_directory})
         self._signpost: Lock | None = None
