@@ -20,6 +20,7 @@ from ralphd.process import shim
 T = TypeVar("T")
 PR_SET_CHILD_SUBREAPER = 36
 CLEAR_AWAY_S = 10.0
+ENDS_WITHIN_S = 1.0
 
 
 class TooLong(Exception):
@@ -121,10 +122,16 @@ def adopt_orphans() -> None:
 
 
 def clear_away() -> dict[int, str]:
-    """End every process below this one, however it hides; what there was, by pid."""
+    """End every process below this one, however it hides; what there was, by pid.
+
+    What is ending when the row does is not left behind: it has a second to be gone.
+    """
     swept: dict[int, str] = {}
-    deadline = time.monotonic() + CLEAR_AWAY_S
-    if not _no_child_left():
+    begun = time.monotonic()
+    deadline = begun + CLEAR_AWAY_S
+    while not (is_clear := _no_child_left()) and time.monotonic() < begun + ENDS_WITHIN_S:
+        time.sleep(0.01)
+    if not is_clear:
         shim.end_all(
             lambda *how: shim.signal_below([os.getpid()], *how), _no_child_left, swept, deadline
         )  # fmt: skip

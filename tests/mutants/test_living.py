@@ -3,10 +3,12 @@
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.mutants.change import Change
+from tests.mutants.cold import named_after
 from tests.mutants.living import BreaksImportError, put_in
 
 NAME = "a_module_of_the_mutants"
@@ -47,3 +49,8 @@ def test_a_statement_that_cannot_be_run_is_noticed_at_once(module: types.ModuleT
 def test_where_nothing_can_be_put_in_it_is_said(module: types.ModuleType, statement: str) -> None:
     assert not put_in(change("", statement))
     assert not hasattr(module, "new_name") and module.MOST == 3
+
+
+def test_the_tests_of_a_module_are_those_with_its_name() -> None:
+    assert named_after(Path("ralphd/core/gate/step.py")) == ["tests/core/gate/test_step.py"]
+    assert named_after(Path("ralphd/core/supervision/transitions.py")) == []
