@@ -54,8 +54,7 @@ def status() -> int:
 @click.command(cls=CommonCommand)
 def items() -> None:
     """List all items: those that have not ended first, then the ended ones, newest first."""
-    fleet = value_for_text(the_client().fleet())
-    every = fleet["items"]
+    every = value_for_text(the_client().fleet())["items"]
     if not every:
         click.echo("No item yet: ralphctl fleet submit REPOSITORY")
         return

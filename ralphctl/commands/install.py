@@ -86,8 +86,7 @@ def _check_root(word: str) -> None:
 
 def _take_over(service: SystemdService) -> int | None:
     """End a background daemon, leaving its runs for the service; return its pid."""
-    path = wire.socket_path(os.environ)
-    client = Client(lambda: discovery.candidates(path, os.environ, "/"))
+    client = Client(lambda: discovery.candidates(wire.socket_path(os.environ), os.environ, "/"))
     try:
         pid = int(client.status().value["daemon"]["pid"])
     except DaemonNotRunning:

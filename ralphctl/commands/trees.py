@@ -141,8 +141,7 @@ def _row(tree: Mapping[str, Any]) -> tuple[str, ...]:
     name += "" if branch == f"ralph/{name}" else f" (branch {branch})"
     commits = f"+{tree['ahead']} -{tree['behind']}"
     commits += f", {tree['unlanded']} only here" if tree["unlanded"] else ""
-    stage = "" if tree["stage"] == "ready" else f" ({tree['stage']})"
-    state = (tree["word"] or "no ralph") + stage
+    state = (tree["word"] or "no ralph") + ("" if tree["stage"] == "ready" else f" ({tree['stage']})")
     dirty = count(tree["dirty"], "file") if tree["dirty"] else "-"
     size = f"{tree['size_bytes'] / (1 << 20):.1f} MiB"
     return name, state, commits, dirty, size, since_words("", tree["used_at"], time.time(), " ago")

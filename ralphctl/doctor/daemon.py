@@ -63,8 +63,7 @@ def daemon(socket: str | None, environ: Mapping[str, str], directory: str, limit
     if faults:
         advice = "ralphctl regent status\nralphctl regent restart  (the runs continue)"
         return warning(f"pid {pid}, ralphd {version}, is degraded: {'; '.join(faults)}", advice)
-    means = status["daemon"].get("tree_means")
-    return ok(f"pid {pid}, ralphd {version}, tracks processes by {means}")
+    return ok(f"pid {pid}, ralphd {version}, tracks processes by {status['daemon'].get('tree_means')}")
 
 
 def _no_daemon(environ: Mapping[str, str]) -> CheckResult:

@@ -198,8 +198,7 @@ def build_step(view: View, here: str = "") -> tuple[str, str]:
 
 def directory_words(view: View) -> str:
     """Return where it works, and on which branch."""
-    branch = f" (branch {clean(view['branch'])})" if view.get("branch") else ""
-    return directory_name(view) + branch
+    return directory_name(view) + (f" (branch {clean(view['branch'])})" if view.get("branch") else "")
 
 
 def directory_name(view: View) -> str:
@@ -253,9 +252,8 @@ def drift_rows(view: View) -> list[str]:
     if not (drift := humanize.objects(view, "drift")):
         return []
     name = clean(view.get("name") or "NAME")
-    lines = [
-        f"  {clean(each['fault']) if each.get('fault') else _change(each, 'now', 'pinned')}" for each in drift
-    ]
+    texts = (clean(each["fault"]) if each.get("fault") else _change(each, "now", "pinned") for each in drift)
+    lines = [f"  {text}" for text in texts]
     head = f"the configuration has changed; to apply it to the next run: ralphctl reload {name}"
     if not any(each.get("key") for each in drift):
         head = "the configuration has changed and is invalid; until it is fixed, nothing changes:"

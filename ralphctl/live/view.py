@@ -166,8 +166,7 @@ class LiveView:
         """Return the text about its end: a panel where there is a view, else the lines as they are."""
         if self._drawing is None or not sys.stderr.isatty():
             return "\n".join(lines)
-        panel = news.last_words(self.view, lines)
-        return self._drawing.panel(panel, self.screen.size[0]).removesuffix("\n")
+        return self._drawing.panel(news.last_words(self.view, lines), self.screen.size[0]).removesuffix("\n")
 
     def _rest(self, cursor: str | None) -> Iterator[dict[str, Any]]:
         first = self._first if cursor is None else {"cursor": cursor}

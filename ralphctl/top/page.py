@@ -54,7 +54,7 @@ def shown_rows(model: TopModel) -> list[overview.Row]:
 def page(model: TopModel, screen: TopScreen, now: float) -> list[str]:
     """Return the lines, none longer than the screen is wide, and not more than it has rows."""
     head = [*_head(model, screen, now), ""]
-    detail, below = _detail(model, screen, now), _below(model, screen, now)
+    detail, below = _detail(model, screen, now), _below(model, screen)
     logged = [paint(" │ ", DIM, on=screen.colour) + line for line in screen.log[-LOG_LINES:]]
     if screen.rows is None:
         table = _table(model, screen, now, None)
@@ -202,7 +202,7 @@ def _strip(model: TopModel, screen: TopScreen) -> list[str]:
     return [f" night {begin} ┤{line}▏{minute(until, until)}"]
 
 
-def _below(model: TopModel, screen: TopScreen, now: float) -> list[str]:
+def _below(model: TopModel, screen: TopScreen) -> list[str]:
     """Return what to type for those who need a person, the message, and the keys."""
     names = [row.name for row in model.rows() if row.needs_you]
     lines = [line for name in names[:_MOST_NEEDS] for line in _need(model.views[name], screen)]
@@ -210,8 +210,7 @@ def _below(model: TopModel, screen: TopScreen, now: float) -> list[str]:
         lines.append(f" and {len(names) - _MOST_NEEDS} more: ralphctl status")
     if screen.rows is None:
         return lines
-    said = map(clean, screen.message.splitlines())
-    lines += [paint(line, YELLOW, on=screen.colour) for line in said]
+    lines += [paint(clean(line), YELLOW, on=screen.colour) for line in screen.message.splitlines()]
     keys = _KEYS if cells(_KEYS) <= screen.columns else _FEW_KEYS
     return [*lines, paint(keys, DIM, on=screen.colour)]
 
