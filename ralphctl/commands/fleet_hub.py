@@ -145,9 +145,8 @@ def forget(host: str) -> None:
         click.echo(f"the hub does not run: {name} is locked out when it starts")
     elif setup.server_count(os.environ) > 1:
         click.echo(f"{name} is locked out of this server only: its key still works on the other two")
-        click.echo(
-            f"  next: copy {clean(setup.hub_directory(os.environ))}/hosts.conf to them, and reload them"
-        )
+        hosts = setup.hub_directory(os.environ) / "hosts.conf"
+        click.echo(f"  next: copy {clean(hosts)} to them, and reload them")
     else:
         click.echo(f"{name} is locked out; its items are taken over when its leases are silent")
 

@@ -50,9 +50,8 @@ def top(*, once: bool) -> int | None:
         return app.return_code or wire.EXIT_INTERRUPTED if code is None else code
     selected = next((row.name for row in page.shown_rows(shown)), "")
     log = feed.last_lines(client, selected, colour=colour) if selected else ()
-    screen = page.TopScreen(
-        columns(sys.stdout) or PLAIN_COLUMNS, selected=selected, log=log, colour=colour, utf8=utf8
-    )
+    width = columns(sys.stdout) or PLAIN_COLUMNS
+    screen = page.TopScreen(width, selected=selected, log=log, colour=colour, utf8=utf8)
     click.echo("\n".join(page.page(shown, screen, now)), color=colour)
     return wire.EXIT_OK
 

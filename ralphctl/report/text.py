@@ -73,9 +73,8 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
         items.append(PageItem(head, more=tuple(more)))
     state = f"{blocked or 'none'} {'need' if blocked > 1 else 'needs'} you"
     strips = _strips(ordered, [clean(report.source.name) for report in ordered])
-    return ReportPage(
-        count(len(reports), "ralph"), state, rows, (PageSection("Ralphs", tuple(items)),), strips
-    )
+    section = PageSection("Ralphs", tuple(items))
+    return ReportPage(count(len(reports), "ralph"), state, rows, (section,), strips)
 
 
 def _strips(reports: Sequence[RalphReport], labels: Sequence[str]) -> tuple[PageStrip, ...]:

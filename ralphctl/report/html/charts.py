@@ -57,14 +57,12 @@ def legend() -> str:
     return _picture("what the bars mean", 26, parts)
 
 
-def cost(
-    spending: Sequence[tuple[Moment, int]], since: Moment, until: Moment, budget_usd: float | None
-) -> str:
+def cost(spent: Sequence[tuple[Moment, int]], since: Moment, until: Moment, budget_usd: float | None) -> str:
     """Return the cost added up over the span. ``budget_usd``: where it would meet the budget."""
-    total = sum(micro for _, micro in spending) / MICRO
+    total = sum(micro for _, micro in spent) / MICRO
     most = max(total, budget_usd or 0.0) * 1.05 or 1.0
     sums, sum_usd = dict[int, float](), 0.0
-    for at, micro in sorted(spending):
+    for at, micro in sorted(spent):
         sum_usd += micro / MICRO
         sums[round(max(at - since, 0.0) / max(until - since, 1.0) * _WIDE)] = sum_usd
     line = "".join(f"H{x}V{140 - usd / most * 130:.1f}" for x, usd in sums.items())

@@ -51,11 +51,9 @@ def details(report: model.RalphReport, facts: Sequence[IterationFacts] | None = 
     facts = iteration.within(source, summary.since, summary.until) if facts is None else facts
     shas = {sha[: history.SHORT]: sha for each in facts for sha in each.commits}
     shas = {sha[: history.SHORT]: sha for sha in (*summary.kept, *summary.reverted)} | shas
-    wanted = list(shas.values())[-read.MOST_COMMITS :]
+    last = list(shas.values())[-read.MOST_COMMITS :]
     directory = Path(source.directory)
-    patches = (
-        diff.patches(directory, wanted, most_chars=PART_BYTES, limit_s=read.GIT_LIMIT_S) if wanted else []
-    )
+    patches = diff.patches(directory, last, most_chars=PART_BYTES, limit_s=read.GIT_LIMIT_S) if last else []
     prompt, written_at = _prompt(source)
     newest = next(iter(facts), None)
     ended_at = moment(newest.end.get("at")) if newest else None

@@ -87,9 +87,8 @@ def _needs_you(nights: Sequence[NightDetails], whole: Sequence[ReportPage]) -> l
             rows = dict(page.rows)
             why = overview.landing_words(night.report.view) or rows.get("blocked by", "")
             step = f": {rows['next']}" if "next" in rows else ""
-            items.append(
-                f"<li><strong>{escaped(page.name)}</strong> {marked(page.state)}; {marked(why + step)}</li>"
-            )
+            words = f"{marked(page.state)}; {marked(why + step)}"
+            items.append(f"<li><strong>{escaped(page.name)}</strong> {words}</li>")
     inner = f'<ul class="needs">{"".join(items)}</ul>' if items else "<p>Nobody.</p>"
     return _section("Needs you", 2, inner)
 
