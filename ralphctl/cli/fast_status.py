@@ -146,7 +146,7 @@ def _request(query: StatusQuery, target: str, directory: str) -> bytes:
     from ralphctl.client import transport  # not for --help
 
     sockets = discovery.candidates(query.socket, os.environ, directory)
-    on_slow = None if query.short else slow_notice("ralphd to answer", transport.ANSWER_LIMIT_S)
+    on_slow = None if query.short else slow_notice("ralphd to answer", transport.ANSWER_S)
     return transport.get(sockets, target + ("?resources=1" if query.resources else ""), on_slow=on_slow)
 
 

@@ -258,7 +258,7 @@ class Client:
         return events_of(lines_of(self._parts(f"{path}?since={id}&follow=false")))
 
     def _get(self, path: str) -> Reply:
-        return self._call("GET", path, None, limit_s=transport.ANSWER_LIMIT_S)
+        return self._call("GET", path, None, limit_s=transport.ANSWER_S)
 
     def _call(
         self, method: str, path: str, words: Mapping[str, object] | None, *, limit_s: float = _CHANGE_LIMIT_S

@@ -14,14 +14,12 @@ from ralphd import errors, wire
 from ralphd.errors import DaemonBusy, DaemonNotRunning, InternalError, RalphdError
 from ralphd.unix_http import BadReply, CutOff, HttpReply, UnixConnection
 
-ANSWER_LIMIT_S = 10.0
+ANSWER_S = 10.0
 _QUIET_S = 1.0
 OnSlow = Callable[[], None] | None
 
 
-def get(
-    paths: Sequence[str], target: str, *, timeout_s: float = ANSWER_LIMIT_S, on_slow: OnSlow = None
-) -> bytes:
+def get(paths: Sequence[str], target: str, *, timeout_s: float = ANSWER_S, on_slow: OnSlow = None) -> bytes:
     """Return the body of the reply to a GET request. Raise as ``connect`` and ``exchange`` do."""
     with exchange(connect(paths, timeout_s=timeout_s), "GET", target, on_slow=on_slow) as response:
         return response.read()
@@ -66,7 +64,7 @@ def exchange(
         connection.close()
 
 
-def connect(paths: Sequence[str], *, timeout_s: float = ANSWER_LIMIT_S) -> UnixConnection:
+def connect(paths: Sequence[str], *, timeout_s: float = ANSWER_S) -> UnixConnection:
     """Connect to the first of ``paths`` where somebody listens.
 
     Raise DaemonNotRunning with all that was tried, DaemonBusy for a daemon that does not answer, and

@@ -95,7 +95,7 @@ def _supervised(body: dict[str, object], place: Path) -> int:
         raise BrokenPipeError
     if front.is_cut_short:
         say("the end of the output may be missing here: ralphctl logs")
-    lines, code = _last_words(end, view, daemon, stops)
+    lines, code = _closing(end, view, daemon, stops)
     say(front.last_words(lines))
     let_go_of_stderr()
     return code
@@ -158,9 +158,7 @@ def _tell_start(view: View, *, has_keys: bool) -> None:
     say(f"{keys}Ctrl-C stops it; from another terminal, here: ralphctl status, logs -f, pause, stop")
 
 
-def _last_words(
-    end: BuildEnd, view: View, daemon: PrivateDaemon, stops: StopSignals
-) -> tuple[list[str], int]:
+def _closing(end: BuildEnd, view: View, daemon: PrivateDaemon, stops: StopSignals) -> tuple[list[str], int]:
     """Return the closing lines, and the exit code."""
     name = view["name"]
     if end is BuildEnd.AT_ONCE or stops.at_once:

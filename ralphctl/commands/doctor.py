@@ -40,7 +40,7 @@ def doctor(fix: bool, quiet: bool, limit_s: float) -> int:
     if fix:
         results = [runner.repair(each) for each in results]
     width = min(columns(sys.stdout) or PLAIN_COLUMNS, PLAIN_COLUMNS)
-    text = runner.as_text(results, columns=width, colour=has_colour(sys.stdout), only_problems=quiet)
+    text = runner.as_text(results, columns=width, colour=has_colour(sys.stdout), quiet=quiet)
     if wants_json() or text:
         click.echo(runner.as_json(results) if wants_json() else text)
     return wire.EXIT_FAILED if any(each.level is runner.Level.FAILED for each in results) else wire.EXIT_OK

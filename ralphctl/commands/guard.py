@@ -69,7 +69,7 @@ def _print_repairs(repairs: Any) -> None:
 def _print_table(judged: list[dict[str, Any]], name: str) -> None:
     """Print the verdicts, and how to undo a revert if there is one."""
     width, colour = columns(sys.stdout), has_colour(sys.stdout)
-    click.echo(gate_text.verdict_table(judged, time.time(), columns=width, colour=colour))
+    click.echo(gate_text.table(judged, time.time(), columns=width, colour=colour))
     if any(each.get("reverted") and not each.get("undone") for each in judged):
         click.echo(f"\n  next: ralphctl undo {name} ITER  (re-apply the reverted commits of an iteration)")
 

@@ -134,7 +134,7 @@ def deliveries(key: str | None, limit: int) -> None:
     """List the messages to the webhook NAME, or to all, newest first: delivered, pending or given up."""
     reply = the_client().deliveries(None if key is None else _route_part(key), limit)
     rows = webhook_text.with_replays(value_for_text(reply)["deliveries"])
-    _print(rows, webhook_text.delivery_lines, webhook_text.NO_DELIVERIES)
+    _print(rows, webhook_text.delivery_lines, webhook_text.NO_MESSAGES)
 
 
 @click.command(cls=CommonCommand)

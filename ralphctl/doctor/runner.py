@@ -80,17 +80,15 @@ def as_json(results: Sequence[CheckResult]) -> str:
     return json.dumps({"checks": checks, "counts": counts}, indent=2, ensure_ascii=False)
 
 
-def as_text(
-    results: Sequence[CheckResult], *, columns: int, colour: bool, only_problems: bool = False
-) -> str:
+def as_text(results: Sequence[CheckResult], *, columns: int, colour: bool, quiet: bool = False) -> str:
     """Format one line per check, wrapped at ``columns``, with its commands below it, and a summary.
 
-    The worst results are last, where a reader looks first. ``only_problems``: warnings and failures; empty
+    The worst results are last, where a reader looks first. ``quiet``: warnings and failures only; empty
     without any.
     """
-    levels = list(Level)[2:] if only_problems else list(Level)
+    levels = list(Level)[2:] if quiet else list(Level)
     shown = [each for level in levels for each in results if each.level is level]
-    if only_problems and not shown:
+    if quiet and not shown:
         return ""
     width = max((len(each.check) for each in shown), default=0) + 2
     lines = [line for each in shown for line in _lines(each, width, columns=columns, colour=colour)]

@@ -76,9 +76,7 @@ def none_yet(view: View) -> list[str]:
     return [f"{name}: no commit was judged: {_OFF}", how, *(f"    {each}" for each in SWITCH.splitlines())]
 
 
-def verdict_table(
-    verdicts: Sequence[View], now: float, *, columns: int | None = None, colour: bool = False
-) -> str:
+def table(verdicts: Sequence[View], now: float, *, columns: int | None = None, colour: bool = False) -> str:
     """Return the verdicts, newest first, each with its reason wrapped next to it."""
     rows = [_HEADS, *(_cells(each, now) for each in verdicts)]
     *narrow, _ = zip(*rows, strict=True)

@@ -8,9 +8,7 @@ from ralphctl.format.humanize import View, ago, count, until
 from ralphctl.format.output import BOLD, DIM, clean, paint, wrapped_table
 
 NONE_YET = "no webhooks\n  next: ralphctl webhooks add URL  (or a [[webhooks]] entry in ralph.toml)"
-NO_DELIVERIES = (
-    "no messages yet\n  next: ralphctl webhooks test NAME  (ralphctl webhooks list shows the names)"
-)
+NO_MESSAGES = "no messages yet\n  next: ralphctl webhooks test NAME  (ralphctl webhooks list shows the names)"
 _LABEL = 9
 _HEADS = ("NAME", "FORMAT", "HOST", "EVENTS", "LAST MESSAGE")
 _COLUMNS = 80

@@ -36,11 +36,9 @@ def make_hub(
     """Write the files of a hub, and make its own machine a member. Raises RalphdError."""
     _needs_extra()
     directory, program = hub_directory(environ), server.find_program()
-    present = joining.membership(fleet_directory(environ))
-    if present is not None and (
-        present.hub_host != present.host or not (directory / "members.json").exists()
-    ):
-        what = f"this machine is in the fleet of {present.hub_host or 'another hub'}, as {present.host}"
+    member = joining.membership(fleet_directory(environ))
+    if member is not None and (member.hub_host != member.host or not (directory / "members.json").exists()):
+        what = f"this machine is in the fleet of {member.hub_host or 'another hub'}, as {member.host}"
         raise RalphdError(what, why="the key of that fleet would be lost", mend="ralphctl fleet leave, first")
     made = hub.init_hub(
         directory, addresses, name=name, now=time.time(), program=program, servers=servers, listen=listen,
@@ -83,8 +81,8 @@ def invite(
 def join(environ: Mapping[str, str], token: str, name: str) -> Joined:
     """Join a fleet. Raises RalphdError."""
     _needs_extra()
-    if (present := joining.membership(fleet_directory(environ))) is not None:
-        what = f"this machine is in a fleet already, as {present.host}"
+    if (member := joining.membership(fleet_directory(environ))) is not None:
+        what = f"this machine is in a fleet already, as {member.host}"
         raise RalphdError(what, mend="ralphctl fleet leave, then join again")
     asking = joining.join(
         token, directory=fleet_directory(environ), name=name, address=socket.getfqdn(), version=__version__,

@@ -250,12 +250,12 @@ def test_failures_come_last_and_quiet_shows_nothing_but_problems() -> None:
     results = [failed("bad", check="a"), ok("fine", check="b"), warning("odd", check="c")]
 
     lines = [line.split()[1] for line in as_text(results, columns=80, colour=False).splitlines()[:3]]
-    quiet = as_text(results, columns=80, colour=False, only_problems=True)
+    quiet = as_text(results, columns=80, colour=False, quiet=True)
 
     assert lines == ["b", "c", "a"]
     assert "fine" not in quiet
     assert quiet.endswith("1 ok, 1 warning, 1 failed")
-    assert as_text(results[1:2], columns=80, colour=False, only_problems=True) == ""
+    assert as_text(results[1:2], columns=80, colour=False, quiet=True) == ""
 
 
 def test_events_that_are_still_in_the_log_are_read(tmp_path: Path) -> None:

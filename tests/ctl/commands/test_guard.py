@@ -34,8 +34,8 @@ def test_verdicts_are_a_table_that_fits_the_screen_with_the_reason_wrapped(golde
     long = {**KEPT, "at": "2026-11-01T06:40:00Z", "verdict": "untested", "undone": True, "iteration": None,
             "why": "somebody else works here while it is judged: HEAD was at 1a2b3c4 of main\x1b[2J",
             "tests": ["red", "timed_out", "cannot_run"], "commits": ["1a2b3c4"] * 9}  # fmt: skip
-    wide = gate_text.verdict_table([long, REVERTED, KEPT], NOW)
-    golden(wide, gate_text.verdict_table([REVERTED, KEPT], NOW))
+    wide = gate_text.table([long, REVERTED, KEPT], NOW)
+    golden(wide, gate_text.table([REVERTED, KEPT], NOW))
     assert max(map(len, wide.splitlines())) <= 80
 
 
