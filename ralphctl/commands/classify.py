@@ -23,9 +23,8 @@ _HIGHEST = 255
 @click.argument("file", metavar="FILE|-", shell_complete=completers.files)
 @click.option("--agent", metavar="NAME", shell_complete=completers.agents,
               help="Whose output it is; else guessed from its first lines.")  # fmt: skip
-@click.option(
-    "--exit", "code", type=int, metavar="N", help="Its exit status, or minus the signal; else it failed."
-)
+@click.option("--exit", "code", type=int, metavar="N",
+              help="Its exit status, or minus the signal; else it failed.")  # fmt: skip
 @click.option("--stream", type=click.Choice(["stdout", "stderr"]), default="stdout", show_default=True,
               help="Which of its streams this is.")  # fmt: skip
 def classify(file: str, agent: str | None, code: int | None, stream: str) -> None:

@@ -40,13 +40,8 @@ def _own_name() -> str:
 @click.option("--servers", type=click.Choice(["1", "3"]), default="1", show_default=True, help="Servers.")
 @click.option("--listen", default="0.0.0.0", show_default=True, metavar="IP", help="Listen here.")  # noqa: S104
 @click.option("--port", type=click.IntRange(1, 65535), default=4222, show_default=True, help="Listen here.")
-@click.option(
-    "--websocket-port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    metavar="N",
-    help="Listen for WebSockets too, for networks that allow nothing else.",
-)
+@click.option("--websocket-port", type=click.IntRange(0, 65535), default=0, metavar="N",
+              help="Listen for WebSockets too, for networks that allow nothing else.")  # fmt: skip
 def init(addresses: tuple[str, ...], name: str | None, servers: str, **listens: Any) -> None:
     """Write the files of a hub on this machine: its configuration, keys, authority and unit.
 
@@ -75,9 +70,8 @@ def hub() -> None:
 
 @click.command(cls=CommonCommand)
 @click.option("--address", "addresses", multiple=True, metavar="URL", help="Reach the hub here. Repeatable.")
-@click.option(
-    "--role", type=click.Choice(["watch", "run", "own"]), help="What people there may do to others."
-)
+@click.option("--role", type=click.Choice(["watch", "run", "own"]),
+              help="What people there may do to others.")  # fmt: skip
 @click.option("--controls", is_flag=True, help="The same as --role own.")
 @click.option("--yes", is_flag=True, help="Let the machine join without a question.")
 def token(addresses: tuple[str, ...], role: str | None, controls: bool, yes: bool) -> int:

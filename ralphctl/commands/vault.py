@@ -54,9 +54,8 @@ def _row(each: dict[str, Any]) -> tuple[str, ...]:
 
 
 @click.command(cls=CommonCommand)
-@click.argument(
-    "directory", required=False, type=click.Path(path_type=Path), shell_complete=completers.directories
-)
+@click.argument("directory", required=False, type=click.Path(path_type=Path),
+                shell_complete=completers.directories)  # fmt: skip
 @click.option("--to", type=click.Path(path_type=Path), metavar="PATH", shell_complete=completers.directories,
               help="Restore into this new or empty directory.")  # fmt: skip
 @click.option("--file", "name", metavar="NAME", shell_complete=completers.kept_files,
