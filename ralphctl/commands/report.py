@@ -28,14 +28,9 @@ since_option = time_option("--since", "Start: 8h, 18:00, 2026-11-21.  [18:00 yes
 @click.option("--html", "as_html", is_flag=True, help="Print one HTML file, with every iteration.")
 @click.option("--open", "opened", is_flag=True, help="Write the HTML to a file and open it in the browser.")
 def report(
-    name: str | None,
-    since: float | None,
-    until: float | None,
-    every: bool,
-    md: bool,
-    as_html: bool,
+    name: str | None, since: float | None, until: float | None, every: bool, md: bool, as_html: bool,
     opened: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Show what NAME did since last evening: tasks, commits, reverts, times, costs, and what to do next.
 
     Without NAME, the ralph of this directory, else all ralphs. Works without a daemon.

@@ -20,15 +20,9 @@ _NARROWEST = 20
 
 
 def ralph(
-    view: View,
-    now: float,
-    *,
-    checkpoint: View | None = None,
-    checkpoint_fault: str = "",
-    colour: bool = False,
-    step: tuple[str, str] | None = None,
-    columns: int | None = None,
-) -> str:
+    view: View, now: float, *, checkpoint: View | None = None, checkpoint_fault: str = "",
+    colour: bool = False, step: tuple[str, str] | None = None, columns: int | None = None,
+) -> str:  # fmt: skip
     """Return one ralph in full: its state, what a person has to do, what it has done, and what to type.
 
     With a ``step`` to take next, the view is the last known one, without a daemon. Only a line with a longer

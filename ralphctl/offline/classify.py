@@ -34,15 +34,9 @@ _LOOKED_AT_FOR_NUL: Final = 8192
 
 
 def judged(
-    log: BinaryIO,
-    *,
-    agent: str | None = None,
-    code: int = FAILED,
-    stream: str = STDOUT,
-    now: float,
-    environ: dict[str, str],
-    directory: Path,
-) -> Classification:
+    log: BinaryIO, *, agent: str | None = None, code: int = FAILED, stream: str = STDOUT, now: float,
+    environ: dict[str, str], directory: Path,
+) -> Classification:  # fmt: skip
     """Classify the attempt that printed ``log``.
 
     Without ``agent`` it is guessed from the first lines. A negative ``code`` is a signal. Raise UnknownAgent,
@@ -55,14 +49,9 @@ def judged(
 
 
 def finding_of(
-    lines: Iterable[str],
-    agent: Agent,
-    *,
-    code: int,
-    stream: str = STDOUT,
-    now: float,
+    lines: Iterable[str], agent: Agent, *, code: int, stream: str = STDOUT, now: float,
     zone: tzinfo | None = None,
-) -> Classification:
+) -> Classification:  # fmt: skip
     """Classify the attempt of ``agent`` that printed these lines on ``stream``."""
     rules = Rules(agent.name, agent.patterns, agent.exits, agent.has_verdict, zone)
     return classify(_evidence(lines, agent, code, stream), rules, now=now)
