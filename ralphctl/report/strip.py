@@ -27,12 +27,8 @@ WORST_FIRST: Final = ("failed", "reverted", "limited", "waiting", "testing", "wo
 MOST_CELLS: Final = 64
 """So many fit on 80 columns with a name. Every face that has the room draws as many."""
 _STATES: Final = {
-    "tests": "testing",
-    "hang": "failed",
-    "failure": "failed",
-    "off": "stopped",
-    "person": "stopped",
-}
+    "tests": "testing", "hang": "failed", "failure": "failed", "off": "stopped", "person": "stopped",
+}  # fmt: skip
 _LASTING: Final = 5
 """How many states last: failed, limited, waiting, testing, working. One of them has a fifth of any time."""
 _SHADES: Final = COLOURS | {"reverted": RED}

@@ -168,14 +168,9 @@ class PrivateDaemon:
         with self._stderr_file.open("wb") as output:
             process = subprocess.Popen(
                 [*command, "--state-dir", str(self.directory), "--socket", self.socket],
-                env=_environment(None),
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-                pass_fds=[read_end],
-            )
+                env=_environment(None), cwd=self.directory, stdin=subprocess.DEVNULL, stdout=output,
+                stderr=output, start_new_session=True, pass_fds=[read_end],
+            )  # fmt: skip
         process.returncode = 0  # `orphans` reaps it, with what it leaves to this process
         return process.pid
 
