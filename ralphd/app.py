@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, ExitStack, closing, suppress
+from contextlib import AsyncExitStack, ExitStack, closing, nullcontext, suppress
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
@@ -119,6 +119,15 @@ def _write_commands(folder: Path) -> None:
         logger.warning("runs may not find ralphctl: %s", fault)
 
 
+class Workers(ThreadPoolExecutor):
+    """Threads for what blocks. Where none can be started, those that there are do it, once."""
+
+    def _adjust_thread_count(self) -> None:
+        # Without this, ``submit`` raises, and a thread that is idle later does what was reported as not done.
+        with suppress(RuntimeError) if self._threads else nullcontext():
+            super()._adjust_thread_count()
+
+
 async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], None]) -> None:
     """Be the daemon until asked to end. ``ready`` is called once it has adopted what lives and answers.
 
@@ -127,7 +136,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     raise_own_limit()
     share_freed_memory()
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(WORKERS, "worker"))
+    loop.set_default_executor(Workers(WORKERS, "worker"))
     async with AsyncExitStack() as parts:
         sockets = settings.systemd.sockets
         handed_over = parts.enter_context(closing(Listener.handed_over(sockets))) if sockets else None

@@ -393,13 +393,8 @@ class Host:
 
     async def forget(self, name: str) -> None:
         """Forget a ralph that does not run: its state and logs. The working directory stays as it is."""
-        regent = self._roster.get(name)
-        state = regent.account.supervision.state
-        if not isinstance(state, SETTLED):
-            why = "only a ralph that is stopped can be forgotten"
-            mend = f"ralphctl stop {name}"
-            raise WrongState(f"{name} is {state.kind.replace('_', ' ')}", why=why, mend=mend)
-        await self._roster.drop(regent)
+        async with self._registering:  # its name is free when its files are gone
+            await self._roster.drop(self._roster.get(name))
         await self.trees.release(name)
         self._services.forget(name)
 

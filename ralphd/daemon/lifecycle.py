@@ -91,12 +91,17 @@ class Roster:
         return task
 
     async def drop(self, regent: Regent) -> None:
-        """Forget a ralph and its files in the state directory; its working directory stays as it is."""
-        async with regent.alone:  # a look at the directory may be taking or releasing them
+        """Forget a ralph and its files in the state directory; its working directory stays as it is.
+
+        Raises WrongState where anything of it runs.
+        """
+        async with regent.alone:  # it may be starting, or a look at the directory may be taking the locks
+            regent.refuse_unless_at_rest("only a ralph that is stopped can be forgotten")
             await asyncio.to_thread(regent.holds.release)
-        self._regents.pop(regent.name, None)
-        await self._end(self._revivals.pop(regent.name, None))
-        await self._end(self._tasks.pop(regent.name, None))
+            self._regents.pop(regent.name, None)
+            await self._end(self._revivals.pop(regent.name, None))
+            await self._end(self._tasks.pop(regent.name, None))
+        regent.forget()
         await asyncio.to_thread(shutil.rmtree, regent.account.files.home, ignore_errors=True)
 
     async def tell_all(self, event: Event) -> None:

@@ -50,6 +50,7 @@ from ralphd.store.history import load_evidence, save_explanation
 
 if TYPE_CHECKING:
     from ralphd.core.supervision.door import Caller
+    from ralphd.daemon.gate.test_runs import SetupRuns
 
 
 logger = logging.getLogger(__name__)
@@ -95,6 +96,9 @@ class Regent:
         self._endure = partial(services.endure, f"supervision of {self.name}")
         self._inbox: asyncio.Queue[_Envelope] = asyncio.Queue(INBOX_BOUND)
         self._held: _Envelope | None = None
+        self._doing: _Envelope | None = None
+        self._is_forgotten = False
+        self.setups: set[SetupRuns] = set()
         self._boundary = asyncio.Lock()  # held from asking git about a boundary until its verdict
         self._live: LiveRun | None = None
         self._past: LiveRun | None = None
@@ -127,8 +131,16 @@ class Regent:
 
     @property
     def has_a_run(self) -> bool:
-        """Whether a run lives, its end is not answered yet, or tests run."""
-        return isinstance(self.account.supervision.state, model.HAS_A_RUN) or self.gate.is_busy
+        """Whether a run lives, its end is not answered yet, or its setup or tests run."""
+        is_running = isinstance(self.account.supervision.state, model.HAS_A_RUN)
+        return is_running or self.gate.is_busy or bool(self.setups)
+
+    def refuse_unless_at_rest(self, why: str, then: str = "") -> None:
+        """Raise WrongState where anything of it runs, or will."""
+        state = self.account.supervision.state
+        if self.has_a_run or not isinstance(state, model.SETTLED):
+            what = f"the setup of {self.name} runs" if self.setups else f"{self.name} is {state.kind.replace('_', ' ')}"
+            raise errors.WrongState(what, why=why, mend=f"ralphctl stop {self.name}{then}")
 
     @property
     def is_unadopted(self) -> bool:
@@ -221,12 +233,23 @@ class Regent:
     async def request(self, event: events.Event | None, run: GateRun | None = None) -> None:
         """Queue ``event`` and wait until it is carried out, after the verdict on ``run`` if there is one.
 
-        Raise WrongState, StaleReport, or why the command cannot be started. Never called by what carries an
-        item out: that would wait for itself.
+        Raise WrongState, StaleReport, UnknownRalph, or why the command cannot be started. Never called by
+        what carries an item out: that would wait for itself.
         """
+        for setup in self.setups if isinstance(event, events.StopRequested | events.DaemonStopping) else ():
+            setup.cut()
         answered = asyncio.get_running_loop().create_future()
         await self._inbox.put(_Envelope(event, run, answered, REQUESTED_BY.get()))
+        if self._is_forgotten:
+            self.forget()
         await answered
+
+    def forget(self) -> None:
+        """Refuse all that waits to be carried out, now that the ralph is removed."""
+        self._is_forgotten = True
+        waiting = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
+        for each in filter(None, (self._held, self._doing, *waiting)):
+            each.answer(errors.UnknownRalph(f"{self.name} was removed meanwhile", mend="ralphctl status"))
 
     def post(self, event: events.Event) -> None:
         """Queue a fact without waiting for it to be carried out.
@@ -324,9 +347,8 @@ class Regent:
             return done
 
     async def enter_request(self, key: str, at: Moment, data: dict[str, Any]) -> None:
-        """Enter a request that was carried out into the history, which has one writer at a time."""
-        async with self.alone:
-            await self.account.records.enter("request", key, at, data)
+        """Enter a request that was carried out into the history."""
+        await self.account.records.enter("request", key, at, data)
 
     async def escalate(self, call: Escalation) -> None:
         async with self.alone:
@@ -337,7 +359,7 @@ class Regent:
         self._begin(self.incidents.watch())
         try:
             while True:
-                envelope = await self._inbox.get()
+                envelope = self._doing = await self._inbox.get()
                 async with self.alone:
                     await self._take(envelope)
         finally:
@@ -494,6 +516,8 @@ class Regent:
             mend = "run ralphd under systemd: ralphctl regent install"
             raise errors.CommandNotStartable("no run can start without a control group", why=why, mend=mend)
         now = self._services.clock.now()
+        if self._services.stopping.is_set():  # what began now would be nobody's
+            return events.SpawnPostponed(now, "ralphd is shutting down")
         mine = self.applicant or self._applicant(now)
         hold = self._hold = self._services.start_order(mine).get(self.name)  # none if it is to stop
         if hold is None:
@@ -544,8 +568,7 @@ class Regent:
         at, is_paid = await endure(lambda: self._conclude(live, record, commits))
         await endure(lambda: live.output.count(live_run.COUNTED_AT_END_BYTES))
         if not is_paid:
-            async with self.alone:  # the history has one writer at a time
-                await self.account.records.enter_seen(record.run_id, at, live.output.seen or {})
+            await self.account.records.enter_seen(record.run_id, at, live.output.seen or {})
         await self._find_strangers(record)
 
     async def _find_strangers(self, record: ExitRecord) -> None:

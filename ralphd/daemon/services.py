@@ -253,8 +253,8 @@ class QuotaWatch:
         signature = self._files.signature()
         if signature == self._seen:
             return
-        self._seen = signature
         await self._services.look_at_clocks()
+        self._seen = signature
         self._services.freed.set()
         for clock in self._services.clocks.values():
             news = news_of(clock)

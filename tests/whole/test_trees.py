@@ -258,7 +258,7 @@ def test_a_worktree_of_a_living_ralph_is_not_removed(project: Project, daemon: D
 
     refused = project.person("trees", "rm", "fix")
 
-    assert refused.returncode == 1 and "fix works in it" in refused.stderr
+    assert refused.returncode == 1 and "it works in the worktree" in refused.stderr
     assert project.path("fix").is_dir()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import math
 import os
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -87,6 +88,7 @@ class LandingQueues:
         self._send, self._start = send, start
         self._workers: dict[str, QueueWorker] = {}
         self._admitting: dict[str, asyncio.Lock] = {}
+        self._ports, self._choosing = dict[str, int](), threading.Lock()
         self._unqueued: dict[str, str] = {}
         """Why the branch of a ralph that is done is not in its queue, by name."""
         self._group: asyncio.TaskGroup | None = None
@@ -370,10 +372,8 @@ class LandingQueues:
         names = DEFAULT_TARGETS if own == DEFAULT_TARGETS[0] else (own,)
         branch = next((name for name in names if git.commit(HEADS + name)), own)
         base = known or LandingQueue(str(common), str(work_tree), Target(branch))
-        taken = [each.queue.port_base for each in self._workers.values()]
-        free = filter(are_free, port_bases(taken, first=QUEUE_PORT))
         tree = base.tree or _tree(files, environment)
-        base = replace(base, port_base=base.port_base or next(free, 0), tree=tree, work_tree=str(work_tree))
+        base = replace(base, port_base=self._ports_for(base), tree=tree, work_tree=str(work_tree))
         inside = _inside(account.definition.directory, git)
         for _ in range(2):  # its tip may name another branch
             target = shared or find_target(work_tree, branch, known=known.target if known else None)
@@ -406,6 +406,14 @@ class LandingQueues:
         return replace(
             queue, pinned=pinned, pinned_at=tip, inside=inside, green=green, counts_at=counts_at
         )  # fmt: skip
+
+    def _ports_for(self, queue: LandingQueue) -> int:
+        """Return the first port of a queue. Several queues may begin at once, each in a thread."""
+        with self._choosing:
+            taken = [*self._ports.values(), *(each.queue.port_base for each in [*self._workers.values()])]
+            known = queue.port_base or self._ports.get(queue.repository)
+            free = filter(are_free, port_bases(taken, first=QUEUE_PORT))
+            return self._ports.setdefault(queue.repository, known or next(free, 0))
 
     def _pin_for(self, queue: LandingQueue, first: LandingCandidate, tip: str) -> LandingQueue:
         """Return the queue pinned for a candidate; as it is where its ralph was removed. Blocks."""
@@ -441,12 +449,13 @@ class LandingQueues:
             async with await self._lock(account):
                 await self._propose_branch(await self._read(account, None), in_tree)
             self._unqueued.pop(name, None)
-        except RalphdError as fault:
+        except (RalphdError, OSError) as fault:
             logger.info("not queued to land: %s", fault, extra={"ralph": name})
-            if isinstance(fault.__cause__, NotDone | OSError):
-                self._seen[name] = done_at, now + NETWORK_RETRY_S  # the remote may be back then
+            why = (fault.why or fault.what) if isinstance(fault, RalphdError) else error_text(fault)
+            if isinstance(fault, OSError) or isinstance(fault.__cause__, NotDone | OSError):
+                self._seen[name] = done_at, now + NETWORK_RETRY_S  # the remote, or room, may be back then
             if not isinstance(fault, NothingToLand):
-                self._unqueued[name] = f"its branch is not queued to land: {fault.why or fault.what}"
+                self._unqueued[name] = f"its branch is not queued to land: {why}"
         except Exception:  # must not end the daemon
             logger.exception("a bug in the landing queue", extra={"ralph": name})
 

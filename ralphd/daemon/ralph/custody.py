@@ -115,7 +115,7 @@ class Custody:
                 if run_id is not None and before is not None:
                     await self._tell(run_id, await asyncio.to_thread(_lost_upstream, before, taken))
                 self._trouble(None)
-            except (NotDone, OSError) as why:
+            except (NotDone, OSError, ValueError) as why:
                 self._trouble(error_text(why))
                 if at_start:
                     await asyncio.to_thread(self._give_up)
@@ -136,7 +136,7 @@ class Custody:
         async with self._alone:
             try:
                 done = await asyncio.to_thread(self._restored, run_id, seen, at_end)
-            except (NotDone, OSError) as why:
+            except (NotDone, OSError, ValueError) as why:
                 self._trouble(f"a restore failed: {error_text(why)}")
                 return
         await self._tell(run_id, done)

@@ -28,17 +28,18 @@ _ENTRIES_LOOKED_AT = 200
 
 
 class Journal:
-    """What happened to one ralph, each fact entered once, by its key. For its Regent alone."""
+    """What happened to one ralph, each fact entered once, by its key. One thread writes at a time."""
 
     def __init__(self, files: RalphFiles, history: History, services: "Services", name: str) -> None:
         self.history = history
         self._progress = ProgressFile(files.progress_file, history.newest)
-        self._services = services
+        self._services, self._alone = services, asyncio.Lock()
         self._exits: dict[str, ExitRecord] = {}
         self._topic = f"history of {name}"
 
     async def enter(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> None:
-        await asyncio.to_thread(self._enter, kind, key, at, data)
+        async with self._alone:
+            await asyncio.to_thread(self._enter, kind, key, at, data)
         self._services.trouble(self._topic, self.history.degraded)
 
     def _enter(self, kind: str, key: str, at: Moment, data: Mapping[str, Any]) -> None:
@@ -106,11 +107,12 @@ class Journal:
 
     async def heal(self) -> None:
         """Write what a full disk did not take."""
-        if self.history.degraded:
-            await asyncio.to_thread(self.history.heal)
-            self._services.trouble(self._topic, self.history.degraded)
-        if self._progress.degraded:
-            await asyncio.to_thread(self._progress.follow)
+        async with self._alone:
+            if self.history.degraded:
+                await asyncio.to_thread(self.history.heal)
+                self._services.trouble(self._topic, self.history.degraded)
+            if self._progress.degraded:
+                await asyncio.to_thread(self._progress.follow)
 
     def runs(self, limit: int) -> list[dict[str, Any]]:
         """Return the last ended runs, newest first. Blocks."""

@@ -8,7 +8,7 @@ request, and by the next daemon if its ralph was to start.
 import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -201,16 +201,19 @@ class Trees:
             return
         command = regent.account.configuration.ralph.setup
         if command.strip():
-            runs = SetupRuns(regent.account, self.services)
-            if not tree.setup_run:
-                run_id = await asyncio.to_thread(runs.next_id)
-                tree = await self._note(tree, setup_run=run_id, starts=True)
-            reach("worktree.setup_begun")
-            result = await runs.run(RunId(tree.setup_run), _directory(tree))
+            regent.setups.add(runs := SetupRuns(regent.account, self.services))
+            try:
+                if not tree.setup_run:
+                    run_id = await asyncio.to_thread(runs.next_id)
+                    tree = await self._note(tree, setup_run=run_id, starts=True)
+                reach("worktree.setup_begun")
+                result = await runs.run(RunId(tree.setup_run), _directory(tree))
+            finally:
+                regent.setups.discard(runs)
             if result.result is not Result.GREEN:
                 await self._note(tree, setup_run="", starts=False)
                 tail = "\n".join(result.tail.splitlines()[-_TAIL_LINES:])
-                what = f"the setup of {tree.name} failed: {result.how}"
+                what = f"the setup of {tree.name} {'was stopped' if runs.is_cut else f'failed: {result.how}'}"
                 mend = f"repair it in {tree.path}, then ralphctl start {tree.name}"
                 raise CommandNotStartable(what, why=f"{command}\n{tail}", mend=mend)
         await self._note(tree, stage="ready", setup_run="", starts=False)
@@ -270,10 +273,9 @@ class Trees:
         if tree is None:
             raise NotFound(f"{name} has no worktree", mend="ralphctl trees")
         regent = self.roster.find(name)
-        if regent is not None and not isinstance(regent.account.supervision.state, SETTLED):
-            mend = f"ralphctl stop {name}, then ralphctl trees rm {name}"
-            raise WrongState(f"{name} works in it", mend=mend)
-        async with self._alone:
+        async with self._alone, nullcontext() if regent is None else regent.alone:
+            if regent is not None:
+                regent.refuse_unless_at_rest("it works in the worktree", f", then ralphctl trees rm {name}")
             try:
                 ref = await asyncio.to_thread(self._removed, tree, keep)
             except (NotDone, OSError) as fault:
