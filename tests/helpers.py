@@ -11,7 +11,7 @@ T = TypeVar("T")
 _FIRST_REST_S, _LONGEST_REST_S = 0.005, 0.025
 
 
-def wait_for(fact: Callable[[], T], *, timeout_s: float = 10.0, what: str = "the awaited fact") -> T:
+def wait_for(fact: Callable[[], T], *, timeout_s: float = 30.0, what: str = "the awaited fact") -> T:
     """Give the first truthy answer of ``fact``; fail when there is none within ``timeout_s`` seconds."""
     deadline, rest_s = time.monotonic() + timeout_s, _FIRST_REST_S
     while not (answer := fact()):
@@ -21,7 +21,7 @@ def wait_for(fact: Callable[[], T], *, timeout_s: float = 10.0, what: str = "the
     return answer
 
 
-async def eventually(fact: Callable[[], T], *, timeout_s: float = 10.0, what: str = "the awaited fact") -> T:
+async def eventually(fact: Callable[[], T], *, timeout_s: float = 30.0, what: str = "the awaited fact") -> T:
     """The same on an event loop, which goes on meanwhile."""
     deadline, rest_s = time.monotonic() + timeout_s, _FIRST_REST_S
     while not (answer := fact()):

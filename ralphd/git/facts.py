@@ -166,7 +166,7 @@ def _fetched_tips(git: GitRunner, head_log: Path) -> set[str]:
         shas = (re.match(rb"[0-9a-f]{40,64}(?=\t)", line) for line in islice(file, _MOST_TIPS))
         tips |= {sha[0].decode() for sha in shas if sha}
     form = "--format=%(objectname) %(symref)%00%(refname)"
-    for line in git.text("for-each-ref", form, "refs/remotes").splitlines():
+    for line in filter(None, git.text("for-each-ref", form, "refs/remotes").split("\n")):
         value, _, names = line.partition(" ")
         symref, _, name = names.partition("\0")
         if symref:

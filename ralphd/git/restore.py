@@ -36,7 +36,10 @@ _REF: Final = re.compile(r"([0-9a-f]{40,64}) (refs/\S+)")
 _HEAD: Final = re.compile(r"(ref: refs/\S+|[0-9a-f]{40,64})\s*")
 _URL: Final = re.compile(r"remote\..*\.url", re.DOTALL)
 _FOLDER: Final = ("folder",)
-_UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache")
+_UPKEEP: Final = ("worktrees", "modules", "lfs", "logs", "rr-cache", "rebase-merge", "rebase-apply",
+    "sequencer")  # fmt: skip
+_OF_WORK_TREE: Final = ("[A-Z]*", "index", "commondir", "gitdir")
+"""HEAD and its like: MERGE_HEAD, ORIG_HEAD, BISECT_LOG."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,22 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     reach("vault.rebuild.moved_aside")
     new.rename(common)
     (common / _COMPLETE).unlink()
-    if taken.pointer is not None and not os.path.lexists(link := Path(taken.top) / ".git"):
-        link.write_text(taken.pointer)
+    if taken.pointer is not None:
+        _point(Path(taken.top) / ".git", taken.pointer, common)
     listed = _git(common, "for-each-ref", "--format=%(refname)", f"{LEFT}{ref_name(label)}") or b""
     left = sorted((common / LEFT_FOLDER).glob("*")) if old or is_whole else []
-    return Rebuilt(left[-1] if left else None, tuple(listed.decode().split()))
+    return Rebuilt(left[-1] if left else None, tuple(os.fsdecode(listed).split()))
+
+
+def _point(link: Path, pointer: str, common: Path) -> None:
+    """Let a linked work tree name its git directory; what is there instead goes to ``ralph-left``."""
+    with suppress(OSError):
+        if _text(link) == pointer:
+            return
+    if os.path.lexists(link):
+        (aside := _aside(common)).parent.mkdir(exist_ok=True)
+        shutil.move(link, aside)
+    link.write_text(pointer)
 
 
 def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]) -> list[ChangedCommand]:
@@ -198,6 +212,8 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
             shutil.copytree(old / name, new / name, symlinks=True, dirs_exist_ok=True)
     if (vault.folder / "common").is_dir():
         shutil.copytree(vault.folder / "common", new, symlinks=True, dirs_exist_ok=True)
+    if taken.git != taken.common:  # a person may work in the main work tree, without any ralph
+        _add_work_tree(new, old, Path(), vault.folder / "common")
     for other, known in Vault.every(vault.path.parent):
         if known.common == taken.common and known.git != taken.git and Path(known.top).is_dir():
             _add_work_tree(new, old, Path(known.git).relative_to(taken.common), other.folder / "git")
@@ -210,14 +226,14 @@ def _build(vault: Vault, taken: Taken, new: Path, old: Path, label: str) -> None
         (new / "HEAD").write_text("ref: refs/heads/main\n")
     _write_refs(new, refs)
     forward = _merge_refs(new, taken, dict(_refs_in(old)), label)
-    head = (place / "HEAD").read_text().strip().removeprefix("ref: ")
+    head = os.fsdecode((place / "HEAD").read_bytes()).strip().removeprefix("ref: ")
     index = old / (place / "index").relative_to(new)
     if head in forward and index.is_file():
         shutil.copyfile(index, place / "index")
         if _git(new, "ls-files", index=place / "index") is None:
             # Garbage. The vault's index may belong to an older HEAD.
             (place / "index").unlink()
-            _git(new, "read-tree", "HEAD", index=place / "index")
+            _git(new, "read-tree", head, index=place / "index")
     if _git(new, "rev-list", "--objects", "--quiet", "--all") is None:
         names = ", ".join(sorted(key.split(".", 1)[1].rpartition(".")[0] for key in urls)) or "none"
         rest = "" if taken.is_whole else f": it lacks the commits that remotes had (remotes: {names})"
@@ -231,9 +247,9 @@ def _add_work_tree(new: Path, old: Path, name: Path, copy: Path) -> None:
         if _HEAD.fullmatch(read_plain(old / name / "HEAD", MOST_HOOK_BYTES).decode(errors="replace")):
             source = old / name
     (new / name).mkdir(parents=True, exist_ok=True)
-    for file in ("HEAD", "index", "commondir", "gitdir"):
+    for path in chain.from_iterable(map(source.glob, _OF_WORK_TREE)):
         with suppress(OSError):
-            shutil.copyfile(source / file, new / name / file)
+            shutil.copyfile(path, new / name / path.name)
 
 
 def _completed(new: Path, taken: Taken, urls: Iterable[str]) -> Mapping[str, str]:
@@ -273,7 +289,7 @@ def _linked(path: Path, place: Path) -> None:
 def _refs_in(git: Path) -> Iterator[tuple[str, str]]:
     """Yield the refs of a git directory that git itself may not be able to read."""
     with suppress(OSError):
-        for line in _text(git / "packed-refs").splitlines():
+        for line in _text(git / "packed-refs").split("\n"):
             if match := _REF.fullmatch(line):
                 yield match[2], match[1]
     for folder, _, names in os.walk(git / "refs"):
@@ -285,16 +301,16 @@ def _refs_in(git: Path) -> Iterator[tuple[str, str]]:
 
 
 def _text(path: Path) -> str:
-    return read_plain(path, 64 << 20).decode(errors="replace")
+    return os.fsdecode(read_plain(path, 64 << 20))
 
 
 def _write_refs(git: Path, refs: Mapping[str, str]) -> None:
     lines = [f"{value} {name}\n" for name, value in sorted(refs.items()) if FULL_SHA.fullmatch(value)]
-    (git / "packed-refs").write_text("# pack-refs with: sorted \n" + "".join(lines))
+    (git / "packed-refs").write_bytes(os.fsencode("# pack-refs with: sorted \n" + "".join(lines)))
     for name, value in refs.items():
         if value.startswith("ref: "):
             (git / name).parent.mkdir(parents=True, exist_ok=True)
-            (git / name).write_text(value + "\n")
+            (git / name).write_bytes(os.fsencode(value + "\n"))
 
 
 def _merge_refs(git: Path, taken: Taken, found: Mapping[str, str], label: str) -> set[str]:

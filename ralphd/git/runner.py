@@ -321,9 +321,9 @@ def ref_name(label: str) -> str:
     return "/".join(part if part[0] != "-" else f"_{part}" for part in quoted.split("/") if part) or "_"
 
 
-def error_text(error: NotDone | OSError) -> str:
+def error_text(error: Exception) -> str:
     """Return why an act failed, for people: for an OSError the kernel's reason and the path."""
-    if isinstance(error, NotDone):
+    if not isinstance(error, OSError):
         return str(error)
     name = error.filename
     return f"{error.strerror}: {readable(name) if isinstance(name, bytes) else name or 'in the repository'}"

@@ -41,8 +41,8 @@ _MOST_LOST: Final = 100
 STALE_LOCK_S: Final = 3600.0
 UNUSED_S: Final = 30 * 86400.0
 _UNUSED: Final = "unused-since"
-_FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes", "shallow",
-    "commondir", "gitdir")  # fmt: skip
+_FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "info/attributes",
+    "info/sparse-checkout", "shallow", "commondir", "gitdir")  # fmt: skip
 _MOST_FILE_BYTES: Final = 256 << 20
 _RECORD: Final = "taken.json"
 _REFS: Final = "refs/taken/"
@@ -98,6 +98,8 @@ class Vault:
             known = sorted(home.glob(f"*.git/ralph/{_digest(top)}*/{_RECORD}"))
             if known:
                 return cls(known[-1].parents[2], top)
+            if os.path.lexists(top / ".git"):  # a repository of its own
+                break
         repository = Repository.find(directory)
         if repository is None:
             return None
@@ -420,8 +422,9 @@ def _ignored(git: GitRunner) -> list[str]:
 
 
 def _refs_of(git: GitRunner) -> dict[str, str]:
-    lines = git.text("for-each-ref", "--format=%(refname) %(objectname) %(symref)").splitlines()
-    return {name: f"ref: {to}" if to else sha for name, sha, to in (line.split(" ") for line in lines)}
+    listed = git.text("for-each-ref", "--format=%(refname) %(objectname) %(symref)")
+    lines = (line.split(" ") for line in listed.split("\n") if line)  # a name may hold other line ends
+    return {name: f"ref: {to}" if to else sha for name, sha, to in lines}
 
 
 def hook_names(*folders: Path) -> list[str]:

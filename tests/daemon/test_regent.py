@@ -1,7 +1,10 @@
 """The Regent's inbox: what is posted is never lost, and nothing waits for itself."""
 
 import asyncio
+import errno
 import json
+import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,6 +21,7 @@ from ralphd.daemon import regent as regents
 from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.regent import Regent
+from ralphd.plain_files import append_whole
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import ExitRecord
 from tests.daemon.test_regent_view import a_regent
@@ -157,4 +161,41 @@ async def test_a_deleted_directory_of_a_run_is_reported_once(tmp_path: Path) -> 
     place.mkdir()
     await regent._settle()
     assert services.problems() == [] and what not in regent.view()["notes"]
+    await events.close()
+
+
+async def test_a_history_has_one_writer_when_the_disk_has_room_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look round writes what waits; the Regent enters something meanwhile."""
+    regent, events = await a_regent(tmp_path)
+    account = regent.account
+    account.files.create()
+    await account.save()
+    begun, goes_on, at_once = threading.Event(), threading.Event(), list[int]()
+
+    def full(path: Path, lines: bytes, *, durable: bool = False) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def slow(path: Path, lines: bytes, *, durable: bool = False) -> None:
+        at_once.append(1)
+        assert len(at_once) == 1, "two threads write"
+        append_whole(path, lines, durable=durable)
+        begun.set()
+        assert goes_on.wait(30)
+        at_once.pop()
+
+    monkeypatch.setattr("ralphd.store.history.append_whole", full)
+    for number in range(3):
+        await regent.enter_request(f"during/{number}", 1.0, {})
+    monkeypatch.setattr("ralphd.store.history.append_whole", slow)
+    looking = asyncio.create_task(regent.look_round())
+    await eventually(begun.is_set)
+    entering = asyncio.create_task(regent.enter_request("after", 2.0, {}))
+    await asyncio.sleep(0.05)
+    goes_on.set()
+    await asyncio.gather(looking, entering)
+
+    lines = account.files.history_file.read_text().splitlines()
+    assert [json.loads(line)["key"] for line in lines] == ["during/0", "during/1", "during/2", "after"]
     await events.close()

@@ -675,3 +675,114 @@ def test_a_lock_that_is_never_released_is_given_up(place: Place, monkeypatch: py
     os.close(held)
     with place.vault.exclusive():
         assert place.vault.taken() is not None
+
+
+# --- a linked work tree, beside a person in the main one ----------------------------------------------
+
+
+class Linked(Place):
+    """A ralph's work tree; in the main one a person is in the middle of a merge, with staged work."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.main, self.top = self.top, root / "linked"
+        _in(self.main, "worktree", "add", "-q", str(self.top), "side")
+        self.take()
+        _in(self.main, "commit", "-q", "-m", "staged")
+        _in(self.main, "branch", "topic")
+        for branch in ("main", "topic"):
+            _in(self.main, "switch", "-q", branch)
+            (self.main / "a").write_text(branch)
+            _in(self.main, "commit", "-q", "-m", branch, "--", "a")
+        subprocess.run(["git", "merge", "-q", "main"], cwd=self.main, capture_output=True, check=False)
+        (self.main / "new").write_text("staged by the person")
+        _in(self.main, "add", "new")
+
+    def of_person(self) -> tuple[str, ...]:
+        merges = _in(self.main, "rev-parse", "MERGE_HEAD"), _in(self.main, "symbolic-ref", "HEAD")
+        return (*merges, _in(self.main, "status", "--porcelain"), _in(self.main, "show", ":new"))
+
+
+def _in(directory: Path, *words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout.rstrip()
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Linked:
+    return Linked(tmp_path)
+
+
+@pytest.mark.parametrize("how", ["removed", "made anew", "another's", "its index"])
+def test_a_person_in_the_main_work_tree_keeps_their_merge_when_a_linked_one_is_rebuilt(
+    linked: Linked, how: str
+) -> None:
+    before, pointer = linked.of_person(), linked.top / ".git"
+    text = pointer.read_text()
+    if how == "its index":
+        Path(linked.git("rev-parse", "--absolute-git-dir"), "index").write_text("garbage")
+    else:
+        pointer.unlink()
+    if how == "made anew":
+        linked.git("init", "-q")
+    elif how == "another's":
+        pointer.write_text(f"gitdir: {linked.main}/.git\n")
+    assert linked.fault()
+
+    linked.restore()
+
+    assert linked.of_person() == before and "UU a" in before[2]
+    assert pointer.read_text() == text and not linked.fault()
+    assert linked.git("status", "--porcelain", "--untracked-files=no") == ""
+    assert linked.git("symbolic-ref", "HEAD") == "refs/heads/side"
+
+
+def test_a_rebuilt_index_of_a_linked_work_tree_is_that_of_its_own_branch(linked: Linked) -> None:
+    (linked.top / "work").write_text("the ralph's")
+    linked.git("add", "work")
+    linked.git("commit", "-q", "-m", "work")
+    linked.take()
+    Path(linked.git("rev-parse", "--absolute-git-dir"), "index").write_bytes(b"")
+    assert linked.fault()
+
+    linked.restore()
+
+    assert linked.git("status", "--porcelain") == ""
+
+
+# --- names ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\x85b", "version-d\udce9finitive"])
+def test_a_ref_with_any_name_is_copied_and_restored(place: Place, name: str) -> None:
+    place.git("tag", name)
+    place.take()
+    shutil.rmtree(place.top / ".git")
+
+    place.restore()
+
+    refs = subprocess.run(["git", "tag"], cwd=place.top, capture_output=True, check=True).stdout
+    assert refs == os.fsencode(f"{name}\n")
+
+
+def test_a_repository_below_one_that_has_a_vault_gets_a_vault_of_its_own(place: Place) -> None:
+    place.take()
+    inner = place.top / "inner"
+    inner.mkdir()
+    _in(inner, "init", "-q")
+    found = Vault.of(place.home, inner)
+    assert found is not None and found.top == inner and found.path != place.vault.path
+    (folder := place.top / "folder").mkdir()
+    outer = Vault.of(place.home, folder)
+    assert outer is not None and outer.top == place.top
+
+
+def test_a_sparse_checkout_keeps_its_patterns(place: Place) -> None:
+    place.git("sparse-checkout", "set", "--no-cone", "/a")
+    patterns = place.git("sparse-checkout", "list")
+    place.take()
+    shutil.rmtree(place.top / ".git")
+
+    place.restore()
+
+    assert place.git("sparse-checkout", "list") == patterns

@@ -241,7 +241,7 @@ class Daemon:
         """One ralph."""
         return dict(self.ask("GET", f"/v1/ralphs/{name}"))
 
-    def becomes(self, name: str, state: str, *, timeout_s: float = 10.0) -> View:
+    def becomes(self, name: str, state: str, *, timeout_s: float = 30.0) -> View:
         """The view of the ralph, once it is in this state."""
 
         def reached() -> View | None:

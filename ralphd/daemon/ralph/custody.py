@@ -159,7 +159,7 @@ class Custody:
                 fault = "" if is_older(repository, self._account.facts.started_at or 0.0) else fault
             if fault and (seen or repository is None):
                 label = f"{self._account.definition.name}/{run_id}"
-                told.append((_repaired(fault, rebuild(vault, taken, label), taken.common), f"git/{taken.at}"))
+                told.append((_repaired(fault, rebuild(vault, taken, label), taken), f"git/{taken.at}"))
             if names := vault.restore_kept(taken) if seen else []:
                 text = f"restored {_some(names)} from the vault: the iteration deleted what git ignores"
                 told.append((Announce("file.restored", text, data=(("files", names),)), f"kept/{taken.at}"))
@@ -219,8 +219,10 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def _repaired(fault: str, done: Rebuilt, common: str) -> Announce:
-    text = f"restored {common} from the vault: {fault}"
+def _repaired(fault: str, done: Rebuilt, taken: Taken) -> Announce:
+    text = f"restored {taken.common} from the vault: {fault}"
+    if Path(taken.top, ".gitmodules").exists() and not Path(taken.common, "modules").exists():
+        text += ". Its submodules are not in the vault: git submodule update --init fetches them"
     undo = ""
     if done.left is not None:
         text += f". The earlier git directory is in {done.left}"

@@ -91,7 +91,7 @@ def restore_judged(directory: Path, good: Position, *, label: str, pauses: bool)
     The branch may be deleted, or not be checked out. May be repeated with the same label.
     Raises nothing for what it finds.
     """
-    if good.head is None or good.branch is None:
+    if good.head is None or good.branch is None or "\ufffd" in good.branch:  # not its whole name
         return None
     branch, name = HEADS + good.branch, ref_name(label)
     try:

@@ -1,9 +1,11 @@
 """The refs that keep former states: what is new stays, what is old goes, what can be undone stays."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from ralphd.git.facts import position
 from ralphd.git.rewrite import reapply
 from ralphd.git.rewrite.reapply import KEPT_S, forget_old
 from tests.git.work_tree import WorkTree
@@ -59,3 +61,12 @@ def test_the_newest_stay_however_old(tree: WorkTree) -> None:
     before = refs(tree)
     forget_old(tree.path, "demo", NOW, list)
     assert refs(tree) == before
+
+
+def test_a_branch_whose_name_cannot_be_told_is_not_made_up(tree: WorkTree) -> None:
+    """Its name as a position has it is not UTF-8's: no such branch exists, and none is lost."""
+    subprocess.run(["git", "switch", "-q", "-c", b"caf\xe9"], cwd=tree.path, check=True)
+    tree.commit("second")
+    before = tree.git("for-each-ref", "--format=%(objectname)")
+    assert reapply.restore_judged(tree.path, position(tree.path), label="demo/r1", pauses=False) is None
+    assert tree.git("for-each-ref", "--format=%(objectname)") == before
