@@ -139,8 +139,9 @@ class Regent:
         """Raise WrongState where anything of it runs, or will."""
         state = self.account.supervision.state
         if self.has_a_run or not isinstance(state, model.SETTLED):
-            what = f"the setup of {self.name} runs" if self.setups else f"{self.name} is {state.kind.replace('_', ' ')}"
-            raise errors.WrongState(what, why=why, mend=f"ralphctl stop {self.name}{then}")
+            is_so = "being set up" if self.setups else state.kind.replace("_", " ")
+            mend = f"ralphctl stop {self.name}{then}"
+            raise errors.WrongState(f"{self.name} is {is_so}", why=why, mend=mend)
 
     @property
     def is_unadopted(self) -> bool:
@@ -407,7 +408,8 @@ class Regent:
             logger.exception("a bug in the supervision of a ralph", extra={"ralph": self.name})
             if self._live is not None:
                 self._live.run.kill_tree()
-            await self.account.fail("a bug in ralphd: its log has the traceback")
+            with suppress(Exception):  # another bug must not end the supervision
+                await self._endure(partial(self.account.fail, "a bug in ralphd: its log has the traceback"))
             return errors.InternalError(f"the Regent of {self.name} failed", mend="ralphctl regent logs")
         return None
 

@@ -21,6 +21,7 @@ from ralphd.daemon import regent as regents
 from ralphd.daemon.lifecycle import Roster
 from ralphd.daemon.ralph.lock import DirectoryClaim
 from ralphd.daemon.regent import Regent
+from ralphd.errors import InternalError
 from ralphd.plain_files import append_whole
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import ExitRecord
@@ -198,4 +199,30 @@ async def test_a_history_has_one_writer_when_the_disk_has_room_again(
 
     lines = account.files.history_file.read_text().splitlines()
     assert [json.loads(line)["key"] for line in lines] == ["during/0", "during/1", "during/2", "after"]
+    await events.close()
+
+
+async def test_a_bug_in_the_failing_of_a_ralph_does_not_end_its_supervision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regent, events = await a_regent(tmp_path)
+    faults: list[Exception] = [OSError(errno.ENOSPC, "full"), ValueError("another bug")]
+
+    async def fail(_: str) -> None:
+        raise faults.pop(0)
+
+    async def handle(*_: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(regent, "_handle", handle)
+    monkeypatch.setattr(regent.account, "fail", fail)
+    monkeypatch.setattr("ralphd.daemon.services.AGAIN_S", 0.01)
+    supervising = asyncio.create_task(regent.supervise())
+    for _ in range(2):
+        with pytest.raises(InternalError):
+            await asyncio.wait_for(regent.request(Committed(1.0, RUN, 1)), 30)
+        faults.append(ValueError("a third"))
+    assert not supervising.done()
+    supervising.cancel()
+    await asyncio.gather(supervising, return_exceptions=True)
     await events.close()

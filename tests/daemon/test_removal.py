@@ -190,7 +190,7 @@ async def test_a_ralph_is_not_removed_while_its_setup_runs(tmp_path: Path, verb:
         order = WorktreeOrder(stage.order(work))
         start = asyncio.create_task(stage.host.start_in_worktrees(order))
         await stage.begins(SETUP)
-        with pytest.raises(WrongState, match="the setup of demo runs"):
+        with pytest.raises(WrongState, match="demo is being set up"):
             await (stage.host.forget("demo") if verb == "rm" else stage.host.trees.remove("demo", keep=False))
         (regent,) = stage.host.regents()
         await stage.host.ask("demo", StopRequested, now=False)
