@@ -127,7 +127,7 @@ def refuse_to_replace(regent: Regent) -> None:
     state = regent.account.supervision.state
     if regent.has_a_run or state.kind in ("starting", "waiting_for_retry"):
         pid = regent.account.facts.ralph_pid
-        what = f"{regent.name} is {state.kind.replace('_', ' ')} already" + (f" (pid {pid})" if pid else "")
+        what = f"{regent.name} is {regent.doing} already" + (f" (pid {pid})" if pid else "")
         mend = f"ralphctl stop {regent.name}, then start it again; or ralphctl restart {regent.name}"
         raise AlreadyRunning(what, mend=mend)
 

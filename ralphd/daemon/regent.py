@@ -139,9 +139,13 @@ class Regent:
         """Raise WrongState where anything of it runs, or will."""
         state = self.account.supervision.state
         if self.has_a_run or not isinstance(state, model.SETTLED):
-            is_so = "being set up" if self.setups else state.kind.replace("_", " ")
             mend = f"ralphctl stop {self.name}{then}"
-            raise errors.WrongState(f"{self.name} is {is_so}", why=why, mend=mend)
+            raise errors.WrongState(f"{self.name} is {self.doing}", why=why, mend=mend)
+
+    @property
+    def doing(self) -> str:
+        """What it does, in words."""
+        return "being set up" if self.setups else self.account.supervision.state.kind.replace("_", " ")
 
     @property
     def is_unadopted(self) -> bool:
@@ -190,6 +194,7 @@ class Regent:
         shown["landing"] = self._services.landing_of(self.name)
         shown["sandbox"] = inside and sandbox.view_of(*inside)
         shown["message"] = self._why_wait or view["message"]
+        left += ["its [ralph] setup runs"] if self.setups else []
         left += [*self._deleted, *filter(None, [self._services.why_unqueued(self.name)])]
         return shown | {"notes": [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]}
 
@@ -200,6 +205,7 @@ class Regent:
             *self.account.notes,
             *self._strangers,
             *self._deleted,
+            bool(self.setups),
             self.gate.notes(),
             self.custody.notes(),
         )

@@ -1,6 +1,7 @@
 """A ralph is removed, stopped, or registered again while something of it is just beginning."""
 
 import asyncio
+import json
 import os
 import shutil
 import signal
@@ -193,11 +194,12 @@ async def test_a_ralph_is_not_removed_while_its_setup_runs(tmp_path: Path, verb:
         with pytest.raises(WrongState, match="demo is being set up"):
             await (stage.host.forget("demo") if verb == "rm" else stage.host.trees.remove("demo", keep=False))
         (regent,) = stage.host.regents()
+        assert "its [ralph] setup runs" in json.loads(regent.view_bytes())["notes"]
         await stage.host.ask("demo", StopRequested, now=False)
         with pytest.raises(CommandNotStartable, match="was stopped"):
             await asyncio.wait_for(start, 30)
         assert not stage.living(SETUP) and not stage.living(AGENT)
-        assert not regent.has_a_run
+        assert not regent.has_a_run and "setup" not in str(json.loads(regent.view_bytes())["notes"])
 
 
 async def test_a_worktree_is_not_removed_under_a_ralph_that_was_started_meanwhile(tmp_path: Path) -> None:
