@@ -45,6 +45,17 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
     return lacks + [f"the guard will pause Ralph at a commit: {line}" for line in in_the_way(directory)]
 
 
+def notes_beside(directory: Path, configuration: Configuration, known: Mapping[str, Path]) -> tuple[str, ...]:
+    """Return a note for each ralph in the same work tree, which a guard judges as a whole. Blocks."""
+    if not configuration.regent.rollback_on_test_failure or (own := Repository.find(directory)) is None:
+        return ()
+    below = own.top or directory  # elsewhere nothing is read: another file system may hang
+    others = [name for name, path in known.items() if path != directory and path.is_relative_to(below)]
+    same = [name for name in others if (found := Repository.find(known[name])) and found.git == own.git]
+    words = "works in the same work tree, and the guard judges both together: --worktree gives each its own"
+    return tuple(f"{name} {words}" for name in same)
+
+
 @dataclass(frozen=True, slots=True)
 class Registration:
     """The request for a new ralph.
@@ -109,6 +120,7 @@ def candidate(registration: Registration, known: Mapping[str, Path], services: "
     name = _name(registration.name, configuration.project.name, directory, known)
     command = tuple(registration.command) or configuration.ralph.command
     notes = notes_on(directory, configuration, command, environment)
+    notes += notes_beside(directory, configuration, known)
     pinned, at = configuration.pinned(), services.clock.now()
     definition = Definition(name, directory, command, pinned, at, flags=registration.flags)
     return Candidate(definition, environment, notes)

@@ -14,7 +14,7 @@ from ralphd.api.app import create_app
 from ralphd.config.configuration import Configuration
 from ralphd.daemon import registration
 from ralphd.daemon.host import Host
-from ralphd.daemon.registration import notes_on_gate
+from ralphd.daemon.registration import notes_beside, notes_on_gate
 from ralphd.errors import ConfigFaults
 from tests.api.serving import serve
 from tests.daemon.test_regent_view import a_regent
@@ -98,3 +98,16 @@ async def test_a_directory_that_hangs_is_refused_while_the_daemon_answers(
             host.stopping.set()
     await host._roster.close()
     await events.close()
+
+
+def test_a_guard_tells_of_other_ralphs_in_its_work_tree(tmp_path: Path) -> None:
+    tree = WorkTree.new(tmp_path / "tree")
+    known = {name: tree.path / name for name in ("web", "api", "inner")} | {"far": tmp_path / "far"}
+    for path in known.values():
+        path.mkdir()
+    tree.git("init", "-q", "inner")
+    [note] = notes_beside(known["web"], guarded(), known)
+    assert note.startswith("api works in the same work tree")
+    assert notes_beside(known["web"], guarded(is_on=False), known) == ()
+    assert notes_beside(known["far"], guarded(), known) == ()
+    assert notes_beside(known["inner"], guarded(), known) == ()
