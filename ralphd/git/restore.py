@@ -44,15 +44,25 @@ _OF_WORK_TREE: Final = ("[A-Z]*", "index", "commondir", "gitdir")
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """``left``: where the broken git directory is now, if there was one. ``refs`` keep the commits in it."""
+    """``path`` was restored. ``left``: where what was broken is now, if there was anything; ``refs`` keep the
+    commits in it.
+    """
 
+    path: Path
     left: Path | None
     refs: tuple[str, ...] = ()
 
 
 def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
-    """Replace the repository's git directory by the copy in the vault. Raises NotDone, OSError."""
-    common = Path(taken.common)
+    """Replace the repository's git directory by the copy in the vault. Raises NotDone, OSError.
+
+    If a linked work tree only lacks its ``.git`` file, that file is written: others work in the repository.
+    """
+    common, link = Path(taken.common), Path(taken.top) / ".git"
+    if taken.pointer is not None:
+        aside = _point(link, taken.pointer, common)
+        if not vault.fault(taken):
+            return Rebuilt(link, aside)
     new = common.with_name(common.name + _NEW)
     is_whole = (new / _COMPLETE).is_file()
     if not is_whole:
@@ -68,22 +78,22 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     reach("vault.rebuild.moved_aside")
     new.rename(common)
     (common / _COMPLETE).unlink()
-    if taken.pointer is not None:
-        _point(Path(taken.top) / ".git", taken.pointer, common)
     listed = _git(common, "for-each-ref", "--format=%(refname)", f"{LEFT}{ref_name(label)}") or b""
     left = sorted((common / LEFT_FOLDER).glob("*")) if old or is_whole else []
-    return Rebuilt(left[-1] if left else None, tuple(os.fsdecode(listed).split()))
+    return Rebuilt(common, left[-1] if left else None, tuple(os.fsdecode(listed).split()))
 
 
-def _point(link: Path, pointer: str, common: Path) -> None:
-    """Let a linked work tree name its git directory; what is there instead goes to ``ralph-left``."""
+def _point(link: Path, pointer: str, common: Path) -> Path | None:
+    """Let a linked work tree name its git directory. Return where what was there instead is now."""
+    aside = None
     with suppress(OSError):
         if _text(link) == pointer:
-            return
+            return None
     if os.path.lexists(link):
-        (aside := _aside(common)).parent.mkdir(exist_ok=True)
+        (aside := _aside(common)).parent.mkdir(parents=True, exist_ok=True)
         shutil.move(link, aside)
     link.write_text(pointer)
+    return aside
 
 
 def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]) -> list[ChangedCommand]:

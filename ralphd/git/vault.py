@@ -422,9 +422,9 @@ def _ignored(git: GitRunner) -> list[str]:
 
 
 def _refs_of(git: GitRunner) -> dict[str, str]:
-    listed = git.text("for-each-ref", "--format=%(refname) %(objectname) %(symref)")
-    lines = (line.split(" ") for line in listed.split("\n") if line)  # a name may hold other line ends
-    return {name: f"ref: {to}" if to else sha for name, sha, to in lines}
+    # Not splitlines: a name may hold U+2028, which ends a line for it.
+    lines = filter(None, git.text("for-each-ref", "--format=%(refname) %(objectname) %(symref)").split("\n"))
+    return {name: f"ref: {to}" if to else sha for name, sha, to in (line.split(" ") for line in lines)}
 
 
 def hook_names(*folders: Path) -> list[str]:

@@ -717,8 +717,8 @@ def linked(tmp_path: Path) -> Linked:
 def test_a_person_in_the_main_work_tree_keeps_their_merge_when_a_linked_one_is_rebuilt(
     linked: Linked, how: str
 ) -> None:
-    before, pointer = linked.of_person(), linked.top / ".git"
-    text = pointer.read_text()
+    before, pointer, repository = linked.of_person(), linked.top / ".git", linked.main / ".git"
+    text, identity = pointer.read_text(), repository.stat().st_ino
     if how == "its index":
         Path(linked.git("rev-parse", "--absolute-git-dir"), "index").write_text("garbage")
     else:
@@ -729,9 +729,14 @@ def test_a_person_in_the_main_work_tree_keeps_their_merge_when_a_linked_one_is_r
         pointer.write_text(f"gitdir: {linked.main}/.git\n")
     assert linked.fault()
 
-    linked.restore()
+    done = linked.restore()
 
     assert linked.of_person() == before and "UU a" in before[2]
+    if how == "its index":
+        assert done.path == repository and done.left is not None
+    else:  # nobody's repository is replaced for a file of 60 bytes
+        assert done.path == pointer and repository.stat().st_ino == identity
+        assert (done.left is None) is (how == "removed")
     assert pointer.read_text() == text and not linked.fault()
     assert linked.git("status", "--porcelain", "--untracked-files=no") == ""
     assert linked.git("symbolic-ref", "HEAD") == "refs/heads/side"

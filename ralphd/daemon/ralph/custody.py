@@ -220,7 +220,7 @@ def _some(names: list[str]) -> str:
 
 
 def _repaired(fault: str, done: Rebuilt, taken: Taken) -> Announce:
-    text = f"restored {taken.common} from the vault: {fault}"
+    text = f"restored {done.path} from the vault: {fault}"
     if Path(taken.top, ".gitmodules").exists() and not Path(taken.common, "modules").exists():
         text += ". Its submodules are not in the vault: git submodule update --init fetches them"
     undo = ""

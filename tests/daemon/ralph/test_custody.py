@@ -17,11 +17,13 @@ def test_a_repair_says_that_submodules_are_missing(tmp_path: Path) -> None:
     top = tmp_path / "top"
     (top / ".git").mkdir(parents=True)
     taken = Taken(str(top), str(top / ".git"), str(top / ".git"), None, None, "", 1.0)
-    assert "submodule" not in (_repaired("it is gone", Rebuilt(None), taken).text or "")
+    assert "submodule" not in (_repaired("it is gone", Rebuilt(top / ".git", None), taken).text or "")
     (top / ".gitmodules").touch()
-    assert "git submodule update --init" in (_repaired("it is gone", Rebuilt(None), taken).text or "")
+    assert "git submodule update --init" in (
+        _repaired("it is gone", Rebuilt(top / ".git", None), taken).text or ""
+    )
     (top / ".git" / "modules").mkdir()
-    assert "submodule" not in (_repaired("it is gone", Rebuilt(None), taken).text or "")
+    assert "submodule" not in (_repaired("it is gone", Rebuilt(top / ".git", None), taken).text or "")
 
 
 async def test_a_copy_that_fails_in_a_way_nobody_foresaw_is_a_trouble(
