@@ -101,7 +101,7 @@ class Roster:
             self._regents.pop(regent.name, None)
             await self._end(self._revivals.pop(regent.name, None))
             await self._end(self._tasks.pop(regent.name, None))
-        regent.forget()
+        regent.refuse_what_waits()
         await asyncio.to_thread(shutil.rmtree, regent.account.files.home, ignore_errors=True)
 
     async def tell_all(self, event: Event) -> None:

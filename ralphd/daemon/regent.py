@@ -248,11 +248,11 @@ class Regent:
         answered = asyncio.get_running_loop().create_future()
         await self._inbox.put(_Envelope(event, run, answered, REQUESTED_BY.get()))
         if self._is_forgotten:
-            self.forget()
+            self.refuse_what_waits()
         await answered
 
-    def forget(self) -> None:
-        """Refuse all that waits to be carried out, now that the ralph is removed."""
+    def refuse_what_waits(self) -> None:
+        """Answer all requests, now and later, that the ralph was removed."""
         self._is_forgotten = True
         waiting = [self._inbox.get_nowait() for _ in range(self._inbox.qsize())]
         for each in filter(None, (self._held, self._doing, *waiting)):

@@ -111,3 +111,18 @@ def test_a_guard_tells_of_other_ralphs_in_its_work_tree(tmp_path: Path) -> None:
     assert notes_beside(known["web"], guarded(is_on=False), known) == ()
     assert notes_beside(known["far"], guarded(), known) == ()
     assert notes_beside(known["inner"], guarded(), known) == ()
+
+
+async def test_the_note_on_other_ralphs_is_for_who_registers(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    tree = WorkTree.new(tmp_path / "tree")
+    tree.commit("first")
+    known = {name: tree.path / name for name in ("web", "api")}
+    for path in known.values():
+        path.mkdir()
+    guard = '[regent]\ntest_command = "true"\nrollback_on_test_failure = true\n'
+    (known["web"] / "ralph.toml").write_text(guard)
+    wanted = registration.Registration(str(known["web"]), ["true"], environment={"PATH": "/usr/bin"})
+    checked = registration.candidate(wanted, {"api": known["api"]}, regent._services)
+    assert [note for note in checked.notes if note.startswith("api works in the same work tree")]
+    await events.close()
