@@ -169,7 +169,8 @@ class Vault:
         reach("vault.take.fetched")
         link, own = self.top / ".git", str(repository.git.resolve())
         common = str(repository.common.resolve())
-        pointer = link.read_text() if link.is_file() else None
+        # An agent may have removed that of a linked work tree meanwhile; the main one has none.
+        pointer = link.read_text() if link.is_file() else f"gitdir: {own}\n" if own != common else None
         kept = self._stage(repository, files, names, before)
         if shared is not None:
             part, mark = self._new / ("git" if own == common else "common"), ""

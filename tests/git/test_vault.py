@@ -742,6 +742,18 @@ def test_a_person_in_the_main_work_tree_keeps_their_merge_when_a_linked_one_is_r
     assert linked.git("symbolic-ref", "HEAD") == "refs/heads/side"
 
 
+def test_a_pointer_that_is_removed_during_the_first_copy_is_known_all_the_same(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pointer = linked.top / ".git"
+    monkeypatch.setattr(Vault, "_fetch", lambda *_: pointer.unlink())
+    linked.commit("more")
+    linked.take()
+    assert not pointer.exists()
+
+    assert linked.restore().path == pointer and not linked.fault()
+
+
 def test_a_rebuilt_index_of_a_linked_work_tree_is_that_of_its_own_branch(linked: Linked) -> None:
     (linked.top / "work").write_text("the ralph's")
     linked.git("add", "work")
