@@ -465,7 +465,10 @@ class Stream:
             parts, tail = self._parts(tail, head)
             whole += parts
         self._tail = tail
-        self.flush_at = time.monotonic() + PARTIAL_AFTER_S if tail else None
+        if not tail:
+            self.flush_at = None
+        elif whole or self.flush_at is None:  # a further piece of the same line does not put its time off
+            self.flush_at = time.monotonic() + PARTIAL_AFTER_S
         return whole
 
     def flush(self) -> bytes:

@@ -121,6 +121,15 @@ async def test_l6_of_one_that_prints_events_other_lines_are_no_life(tmp_path: Pa
     assert lines.evidence.ours is None
 
 
+async def test_l6_a_progress_bar_of_one_that_prints_no_events_is_life(tmp_path: Path) -> None:
+    script = "for i in 1 2 3 4 5 6 7 8 9; do printf '\\r%d0 %%' $i; sleep 0.3; done"
+    bar = Playing(("/bin/sh", "-c", script), has_verdict=False)
+    limits = replace(SHORT, io_bytes=1 << 20, switches_per_s=1000.0, cpu_percent=1000.0)
+    result = await attempt(tmp_path, bar, limits=limits).run()
+
+    assert (result.evidence.ours, result.evidence.code) == (None, 0)
+
+
 async def test_l7_a_crash_line_and_silence_after_it_is_the_end(tmp_path: Path) -> None:
     heard = Heard()
     words = ("out=text hello", f"err={CRASH_LINE}", "err=    at main (cli.js:1)", "rest=60")

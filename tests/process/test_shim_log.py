@@ -122,6 +122,19 @@ async def test_a_line_without_its_end_is_there_soon_as_a_part_and_goes_on_later(
     assert output(run.directory) == b"how are you?\nfine"
 
 
+async def test_dots_that_come_faster_than_parts_are_kept_are_there_before_the_line_ends(
+    stage: Stage, tmp_path: Path
+) -> None:
+    dots = f"while [ ! -e {tmp_path / 'seen'} ]; do printf .; sleep 0.05; done"
+    run = await stage.spawn(("/bin/sh", "-c", dots))
+
+    await eventually(lambda: len(records(run.directory)) > 1, timeout_s=5)
+    (tmp_path / "seen").touch()
+    await run.ended()
+
+    assert {(stream, kind) for stream, kind, _ in records(run.directory)} == {("stdout", "P")}
+
+
 @pytest.mark.parametrize("length", [PART - 1, PART, PART + 1, 5 * PART, 1_000_000])
 async def test_a_long_line_is_kept_in_parts_of_16_kib(stage: Stage, length: int) -> None:
     run = await stage.spawn(player("says", r"out:a\n", f"x:{length}", r"out:\nb\n"))

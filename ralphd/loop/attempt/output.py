@@ -90,6 +90,8 @@ class AgentOutput:
 
     def _each(self, lines: list[str], read: Callable[[str, Moment, float], None]) -> None:
         now, awake_s = self._clock.now(), self._clock.awake_s()
+        if self._is_plain and not lines:
+            self.last_life_at = now
         for line in lines:
             try:
                 read(line, now, awake_s)
@@ -314,8 +316,7 @@ class _Reader:
             self.close()
             return
         self.tail.add(data)
-        if lines := self._lines.feed(data):
-            self._pass_on(lines)
+        self._pass_on(self._lines.feed(data))  # perhaps none: a part of a line is a sign of life, too
 
     def close(self) -> None:
         if self.ended.is_set():
