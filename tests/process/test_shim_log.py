@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.time import parse_rfc3339
+from ralphd.process.log.log import RalphLog
 from ralphd.process.shim import PIPE_BYTES, READ_BYTES, Log, Stamp, Stream
 from ralphd.process.spawn import Run
 from tests.helpers import eventually
@@ -275,6 +276,23 @@ async def test_a_gap_is_marked_once_there_is_room_again(
     assert ("stderr", "F", gap) in records(run.directory)
     assert records(run.directory)[-1] == ("stdout", "F", b"after")
     assert len(output(run.directory)) + record.dropped_bytes == len("before\nafter\n") + 100_001
+
+
+async def test_output_that_a_full_disk_does_not_take_is_a_sign_of_life(
+    stage: Stage, full_disk: Path, tmp_path: Path
+) -> None:
+    go, end = tmp_path / "go", tmp_path / "end"
+    run = await stage.spawn(player("says", f"file:{go}", r"out:step\n", f"file:{end}"))
+    log, run_id = RalphLog(stage.runs), run.directory.run_id
+    assert log.last_output_at(run_id) is None
+    with (full_disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(4096))
+    go.touch()
+    await eventually(lambda: log.last_output_at(run_id) is not None)
+    end.touch()
+
+    assert (await run.ended()).dropped_bytes > 0
 
 
 async def test_a_full_disk_does_not_hide_the_end_of_a_storm(stage: Stage, full_disk: Path) -> None:

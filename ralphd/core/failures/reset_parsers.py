@@ -219,15 +219,17 @@ def _ahead(parts: _Parts, now: Moment, zone: tzinfo) -> Iterator[Moment]:
 def _days(parts: _Parts, today: date) -> Iterator[date]:
     if parts.dates:
         for year, month, day in parts.dates:
-            for each in (year,) if year is not None else (today.year, today.year + 1):
+            years = (today.year - 1, today.year, today.year + 1) if year is None else (year,)
+            for each in years:  # the first: it may have passed just now, before the turn of the year
                 with suppress(ValueError):
                     yield date(each, month, day)
-    elif parts.days_on is not None:
+    elif parts.days_on:
         yield today + timedelta(days=parts.days_on)
     else:
-        first = 0 if parts.weekday is None else (parts.weekday - today.weekday()) % 7
-        yield today + timedelta(days=first)
-        yield today + timedelta(days=first + (1 if parts.weekday is None else 7))
+        first, step = (0, 1) if parts.weekday is None else ((parts.weekday - today.weekday()) % 7, 7)
+        # The one before may have passed just now, before midnight.
+        days = (first - step, first, first + step) if parts.days_on is None else (-1, 0)
+        yield from (today + timedelta(days=each) for each in days)
 
 
 def _moment(day: date, clock: time, zone: tzinfo) -> Moment:

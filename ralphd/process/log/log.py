@@ -220,8 +220,9 @@ class RalphLog:
             self._newest = run_id, RunFiles(self._path / run_id)
         files = self._newest[1]
         for number in reversed(files.segments()):
-            status = status_of(files.segment(number))
-            if status and status.st_size:
+            status, began = status_of(files.segment(number)), status_of(files.path / "run.json")
+            # One that is empty was made before the run began, and changes where a full disk takes no output.
+            if status and (status.st_size or (began and status.st_mtime > began.st_mtime)):
                 return status.st_mtime
         return None
 

@@ -222,6 +222,21 @@ def test_a_time_of_day_that_has_just_passed_is_not_tomorrows() -> None:
     assert until("resets 2pm (UTC)", now=NOW + 120) == "2026-11-23T14:00"
 
 
+@pytest.mark.parametrize(
+    ("text", "now"),
+    [
+        ("You've hit your session limit · resets 11:59pm (UTC)", "2026-11-23T00:00:05"),
+        ("usage limit reached, resets today at 11:59pm (UTC)", "2026-11-23T00:00:05"),
+        ("weekly limit reached · resets Sun 11:59pm (UTC)", "2026-11-23T00:00:05"),
+        ("limit reached, resets Dec 31 at 11:59pm (UTC)", "2027-01-01T00:00:05"),
+    ],
+)
+def test_a_time_before_midnight_that_has_just_passed_is_not_tomorrows(text: str, now: str) -> None:
+    reset = read_reset(text, now=at(now), zone=BERLIN)
+    assert reset is not None
+    assert reset.until == at(now) + 55
+
+
 def test_a_date_that_is_past_is_next_years() -> None:
     assert until("resets Jan 2, 3pm (UTC)", now=at("2026-12-30T12:00")) == "2027-01-02T15:00"
 
