@@ -144,8 +144,9 @@ def _transient(loop: Loop, iteration: Iteration, event: AttemptOver, policy: Loo
     if iteration.outage:
         return _outage(loop, iteration, event.at, policy)
     if policy.rotates and len(pool.present(event.at)) > 1:
+        is_again = iteration.agent in iteration.shaky  # the others have no free slot
         iteration = replace(iteration, shaky=(*iteration.shaky, iteration.agent))
-        if all(each in iteration.shaky for each in pool.present(event.at)):
+        if is_again or all(each in iteration.shaky for each in pool.present(event.at)):
             return _outage(loop, iteration, event.at, policy)
         loop = replace(loop, ledger=tasks.ended(loop.ledger, iteration.task, model.TaskState.PENDING))
         return _turn_over(loop, iteration, event.at, policy)

@@ -120,7 +120,11 @@ def _wait_restarted(loop: Loop, was: model.Resting, at: Moment, policy: LoopPoli
     pool = transitions.pool_of(loop, policy)
     if was.reason is PauseReason.RESOURCES:  # a slot has no known end: ask for it again
         return _rested(transitions.with_pool(loop, pool.without_slots()), was, at, policy)
-    until = was.until if was.for_an_agent else at + was.lasts_s
+    out, until = pool.next_return(), at + was.lasts_s
+    if was.for_an_agent and out is not None and out.guessed:
+        loop = transitions.with_pool(loop, pool.due(out.agent, until))
+    elif was.for_an_agent:
+        until = was.until
     wait = model.Rest(until, was.reason, f"{was.why.removesuffix(_SET_BACK)}{_SET_BACK}")
     return transitions.rest(loop, was.iteration, at, wait, policy, for_an_agent=was.for_an_agent)
 

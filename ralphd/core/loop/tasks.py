@@ -241,6 +241,8 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
     own = () if task is None else (task,)
     is_whole = len(verdict.reverted) == len(verdict.commits)
     lost = waiting if is_whole or task not in waiting else own
+    if lost is waiting and not is_whole:  # an agent did another task: its tick went with the commits, if any
+        lost = [id_ for id_ in waiting if ledger[id_].state is not TaskState.COMPLETE] or waiting
     if not verdict.is_open:
         ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))

@@ -213,3 +213,19 @@ def test_a_clock_that_is_set_back_ends_the_wait_for_a_slot_and_no_cooldown_of_an
     play.feed(LoopWoke(START - 3600.0))
 
     assert (play.agent, isinstance(play.loop.stage, Attempting)) == ("codex", True)
+
+
+def test_in_a_rotation_an_outage_is_one_where_the_account_of_the_next_has_no_slot() -> None:
+    play = Play("A", "B", policy=LoopPolicy(agents=("claude", "codex"), rotates=True, jitter=0.0))
+    play.fails(FailureKind.TRANSIENT)
+    play.judged()
+    assert play.agent == "codex"
+    held_for_a_slot(play)
+    assert play.agent == "claude"
+
+    play.fails(FailureKind.TRANSIENT)
+
+    assert isinstance(play.loop.stage, Resting)
+    assert (play.loop.stage.reason, play.wait_s) == (PauseReason.OUTAGE, 60.0)
+    play.wakes()
+    assert play.agent == "claude"

@@ -151,6 +151,18 @@ def test_h5_a_wait_for_an_agent_is_still_one_when_the_clock_was_set_back() -> No
     )
 
 
+def test_h5_a_wait_for_a_guessed_return_keeps_its_length_when_the_clock_was_set_back() -> None:
+    out = (Cooldown("claude", "limit", FAR, guessed=True), Cooldown("codex", "no login"))
+    play = begun("A", memory=LoopState(out=out))
+    play.now = START - 500.0
+
+    play.feed(LoopWoke(play.now))
+
+    assert play.wait_s == FAR - START
+    play.wakes()
+    assert play.agent == "claude"
+
+
 def test_l3_of_two_that_come_back_at_once_it_is_the_turn_of_the_one_after_the_last() -> None:
     policy = LoopPolicy(agents=("a", "b", "c"), rotates=True)
     memory = LoopState(
