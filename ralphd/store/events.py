@@ -43,7 +43,7 @@ class Outbox:
 
     def __init__(self, clock: Callable[[], Moment], record: Callable[[Statement], None], read: Read) -> None:
         self.counted: Counter[str] = Counter()
-        self.last_id = 0
+        self.last_id, self._asked_at = 0, 0.0
         self._lanes: dict[tuple[str, str | None], _Lane] = {}
         self._clock = clock
         self._record = record
@@ -66,7 +66,11 @@ class Outbox:
         return sorted((each for each in every if to in (None, each.destination)), key=attrgetter("id"))
 
     def due(self, now: Moment, limit: int) -> list[Delivery]:
-        """Return the heads of the lanes that are due, oldest first."""
+        """Return the heads of the lanes that are due, oldest first: all, if the clock was set back since."""
+        before, self._asked_at = self._asked_at, self._clock()
+        if self._asked_at < before - 1.0:
+            for destination in {each.destination for each in self.pending()}:
+                self.hasten(destination)
         heads = [head for head in map(_head, self._lanes.values()) if head.next_at <= now]
         return sorted(heads, key=attrgetter("id"))[:limit]
 

@@ -41,6 +41,13 @@ async def test_what_an_agent_says_of_itself_is_kept(tmp_path: Path) -> None:
     assert heard.kills == []
 
 
+async def test_a_limit_that_the_agent_got_over_is_none(tmp_path: Path) -> None:
+    words = ("out=limited five_hour", "out=text on", "out=bad too many turns")
+    result = await attempt(tmp_path, agent(*words)).run()
+
+    assert result.evidence.limited is None
+
+
 async def test_a_total_replaces_what_was_told_before_and_silence_about_costs_stays_silence(
     tmp_path: Path,
 ) -> None:

@@ -155,3 +155,17 @@ async def test_the_last_delivery_that_waits_for_its_turn_is_told_by_the_one_that
         other = await queue(store, ONE, ralph="other")
         await store.delivered(other.id)
         assert (await store.last_delivery(ONE.id)) == (await store.deliveries(ONE.id, 1))[0]
+
+
+async def test_what_failed_while_the_clock_was_ahead_is_due_when_it_is_set_back(tmp_path: Path) -> None:
+    now = [AT + 8 * 3600.0]
+    async with opened(tmp_path, clock=lambda: now[0]) as store:
+        failed = await queue(store, ONE)
+        await store.failed(failed.id, "no network", now[0] + 300.0)
+        assert await store.due(now[0], 1) == []
+        now[0] = AT
+        assert [each.id for each in await store.due(now[0], 1)] == [failed.id]
+
+        await store.failed(failed.id, "no network", now[0] + 300.0)
+        now[0] += 60.0
+        assert await store.due(now[0], 1) == []

@@ -59,6 +59,12 @@ _CLAIM: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """The beginning of a line that only reports a limit."""
+_OTHER_LIMIT: Final = re.compile(
+    r"\b(?:time|memory|heap|size|file|line|length|recursion|iterations?|turns?|steps?|depth|connection|pid|process"
+    r"|thread|retry|retries|attempts?|redirect|character)[ -]limits?(?: is| was| has been)? (?:reached|exceeded|hit)\b",
+    re.IGNORECASE,
+)
+"""What is said of a limit of the machine, of a program, or of the agent's own."""
 _GLYPHS: Final = " \t|>=■✕✗×✘⎿●⚠🖐!\ufe0f└⨯❌🛑⏳"
 _QUOTED: Final = re.compile(r'"[^"\n]{0,400}"|`[^`\n]{0,400}`')
 _SHOWN: Final = re.compile(
@@ -101,7 +107,7 @@ def detect_rate_limit(output: str) -> str | None:
 
 
 def _reports(line: str) -> bool:
-    words = line.lstrip(_GLYPHS)
+    words = _OTHER_LIMIT.sub("", line.lstrip(_GLYPHS))
     if words.startswith(("{", "[{")):
         return _json_reports(words)
     if not _PHRASE.search(words) and not _CLAIM.match(words):

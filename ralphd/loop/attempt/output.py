@@ -171,7 +171,7 @@ class AgentOutput:
             case agent_events.AgentText() | agent_events.ToolUse():
                 if not self.worked:
                     self._on_quota(None)
-                self.worked, self.retrying = True, None
+                self.worked, self.retrying, self.limited = True, None, None  # it got over both
                 for line in agent_events.shown_lines(event):
                     show(line)
             case agent_events.Spent():
