@@ -60,8 +60,9 @@ _CLAIM: Final = re.compile(
 )
 """The beginning of a line that only reports a limit."""
 _OTHER_LIMIT: Final = re.compile(
-    r"\b(?:time|memory|heap|size|file|line|length|recursion|iterations?|turns?|steps?|depth|connection|pid|process"
-    r"|thread|retry|retries|attempts?|redirect|character)[ -]limits?(?: is| was| has been)? (?:reached|exceeded|hit)\b",
+    r"\b(?:time|memory|heap|size|file|line|length|recursion|iterations?|turns?|steps?|depth|connection|process"
+    r"|thread|retry|retries|attempts?|redirect|character)[ -]limits?(?: is| was| has been)?"
+    r" (?:reached|exceeded|hit)\b",
     re.IGNORECASE,
 )
 """What is said of a limit of the machine, of a program, or of the agent's own."""
