@@ -207,7 +207,8 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
     """Return the moment that an option names. Raise UsageError."""
     from ralphctl.format.log_text import since
 
-    at, option = None if value is None else since(value), parameter.opts[0]
+    option = parameter.opts[0]
+    at = None if value is None else since(value, is_past=option == "--since")
     if value is not None and at is None:
         why = "use 8h, 10m, 07:00, '2026-11-21 20:00', RFC 3339, or @seconds since 1970"
         raise UsageError(f"{option} {value!r} is not a time", why=why, mend=f"{option} 8h")

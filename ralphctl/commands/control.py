@@ -118,7 +118,8 @@ def _ask_and_wait(
     for name, run_id, reply in sent:
 
         def reached(view: waiting.View, run_id: str | None = run_id) -> bool:
-            is_new = restarts and view["state"] != "starting" and view.get("run_id") != run_id
+            has_begun = view["state"] != "starting" and view.get("run_id") != run_id
+            is_new = restarts and (has_begun or view["state"] == "waiting_for_retry")
             return waiting.is_settled(view) or is_new
 
         with ralphs.one():
@@ -187,14 +188,15 @@ def resume(names: tuple[str, ...], every: bool) -> int:
 @ralphs_command
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 def rm(names: tuple[str, ...], every: bool, yes: bool) -> int:
-    """Remove each NAME, which must not be running, with its logs, history and checkpoint.
+    """Remove each NAME, which must not be running, with its logs.
 
-    At a terminal it asks first. The files in its directory stay as they are. The copies of the repository
-    and of ignored files such as .env stay for 30 days: ralphctl vault list.
+    At a terminal it asks first. The files in its directory stay as they are, with .ralph and its copies of
+    history and checkpoint: the next start there resumes, or starts afresh with --no-resume. The copies of the
+    repository and of ignored files such as .env stay for 30 days: ralphctl vault list.
     """
     ralphs = NamedRalphs(names, every, applies=waiting.is_settled)
     if ralphs.names and not yes and not click_ext.wants_json() and can_ask():
-        message("Logs, history and checkpoint go; the files in the working directory stay.")
+        message("The logs go. The working directory stays, with history and checkpoint in .ralph.")
         if not confirmed(f"Remove {', '.join(ralphs.names)}? [y/N]"):
             message("nothing was removed")
             return wire.EXIT_FAILED
@@ -202,7 +204,7 @@ def rm(names: tuple[str, ...], every: bool, yes: bool) -> int:
         with ralphs.one():
             where = state_text.directory_name(ralphs.client.ralph(name).value)
             if not printed_as_json(ralphs.client.forget(name)):
-                click.echo(f"{name}: removed, with its logs, history and checkpoint; {where} was not touched")
+                click.echo(f"{name}: removed, with its logs; not touched: {where}, its .ralph included")
     return ralphs.code
 
 

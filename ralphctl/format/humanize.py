@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from ralphctl.format.output import clean
+from ralphctl.format.output import cells as cells
+from ralphctl.format.output import clean, wrap
 from ralphd.overview import part as part
 
 TYPE_CHECKING = False  # typing would cost `status` its start-up time
@@ -197,7 +197,7 @@ def usd_words(usd: float) -> str:
 
 def wrapped(text: str, columns: int) -> list[str]:
     """Return ``text`` in lines of ``columns`` characters; a longer word stays whole, to be copied."""
-    return textwrap.wrap(text, max(columns, 1), break_long_words=False, break_on_hyphens=False) or [""]
+    return wrap(text, max(columns, 1), break_long_words=False) or [""]
 
 
 def cut(text: str, width: int) -> str:
@@ -208,15 +208,3 @@ def cut(text: str, width: int) -> str:
         return text[: width - 1].rstrip() + "…"
     fitting = itertools.takewhile(lambda used: used < width, itertools.accumulate(map(cells, text)))
     return text[: len(list(fitting))].rstrip() + "…"
-
-
-def cells(text: str) -> int:
-    """Return how many columns ``text`` takes on a terminal."""
-    if text.isascii():
-        return len(text)
-    from unicodedata import combining, east_asian_width
-
-    return sum(
-        0 if combining(letter) or letter in "\u200d\ufe0f" else 2 if east_asian_width(letter) in "WF" else 1
-        for letter in text
-    )

@@ -90,10 +90,10 @@ def _local(at: str) -> datetime:
     return datetime.fromisoformat(min(max(at, "0001-01-02T00:00Z"), "9999-12-30T00:00Z")).astimezone()
 
 
-def since(text: str, *, now: float | None = None) -> float | None:
+def since(text: str, *, now: float | None = None, is_past: bool = True) -> float | None:
     """Return the moment of ``10m``, ``2h``, ``@epoch``, ``07:00`` or ``2026-11-21 20:00``; None otherwise.
 
-    A time without a zone is local; a time without a day is today's.
+    A time without a zone is local. One without a day is today's, or yesterday's if it ``is_past`` for sure.
     """
     now = time.time() if now is None else now
     try:
@@ -102,8 +102,11 @@ def since(text: str, *, now: float | None = None) -> float | None:
         elif size_s := _SIZES.get(text[-1:]):
             moment = now - float(text[:-1]) * size_s
         else:
+            text = f"0{text}" if text[1:2] == ":" else text
             day = f"{datetime.fromtimestamp(now):%Y-%m-%d} " if len(text) <= 8 and ":" in text else ""
-            moment = datetime.fromisoformat(day + text).timestamp()
+            at = datetime.fromisoformat(day + text)
+            is_yesterday = bool(day) and is_past and at.timestamp() > now
+            moment = (at - timedelta(days=is_yesterday)).timestamp()
         datetime.fromtimestamp(moment).astimezone()
     except (ValueError, OverflowError, OSError):
         return None

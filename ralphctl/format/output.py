@@ -13,7 +13,7 @@ from ralphd.errors import RalphdError
 
 TYPE_CHECKING = False  # typing would cost `status` its start-up time
 if TYPE_CHECKING:
-    from typing import TextIO
+    from typing import Any, TextIO
 
 
 QUIET_S = 1.0
@@ -99,28 +99,51 @@ def neutralise(text: str) -> str:
     return shown + _RESET if len(parts) > 1 else shown
 
 
+def cells(text: str) -> int:
+    """Return how many columns ``text`` takes on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    return sum(
+        0 if combining(letter) or letter in "\u200d\ufe0f" else 2 if east_asian_width(letter) in "WF" else 1
+        for letter in text
+    )
+
+
+def padded(text: str, width: int) -> str:
+    """Return ``text``, with spaces up to ``width`` columns."""
+    return text + " " * (width - cells(text))
+
+
+def wrap(text: str, width: int, **options: Any) -> list[str]:
+    """Break ``text`` into lines of at most ``width`` columns, as ``textwrap.wrap`` does for characters."""
+    wide = text if text.isascii() else "".join(each + "\x03" * (cells(each) - 1) for each in text)
+    lines = textwrap.wrap(wide, width, break_on_hyphens=False, **options)
+    return [line.replace("\x03", "") for line in lines]
+
+
 def wrapped_table(
     rows: Sequence[Sequence[str]], widths: Sequence[int], *, colour: bool, indent: str = ""
 ) -> Iterator[str]:
     """Yield the lines of a table, each cell wrapped in its column, the heads dimmed."""
     for i, row in enumerate(rows):
-        cells = zip(row, widths, strict=True)
         columns = [
             [cell]
-            if len(cell) <= width and cell.isprintable()  # most are: a wrap takes 20 µs
-            else textwrap.wrap(cell, width, break_on_hyphens=False) or [""]
-            for cell, width in cells
+            if cells(cell) <= width and cell.isprintable()  # most are: a wrap takes 20 µs
+            else wrap(cell, width) or [""]
+            for cell, width in zip(row, widths, strict=True)
         ]
         for parts in itertools.zip_longest(*columns, fillvalue=""):
-            line = "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True))
+            line = "  ".join(padded(part, width) for part, width in zip(parts, widths, strict=True))
             yield paint(indent + line.rstrip(), DIM, on=colour and i == 0)
 
 
 def fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:
     """Return the widths of a table's columns for ``room`` columns; no word is cut."""
-    cells = list(zip(*rows, strict=True))
-    widths = [max(map(len, column)) for column in cells]
-    least = [max(len(word) for cell in column for word in cell.split() or [""]) for column in cells]
+    texts = list(zip(*rows, strict=True))
+    widths = [max(map(cells, column)) for column in texts]
+    least = [max(cells(word) for cell in column for word in cell.split() or [""]) for column in texts]
     while sum(widths) + 2 * (len(widths) - 1) > room and widths != least:
         slack = [width - low for width, low in zip(widths, least, strict=True)]
         widths[slack.index(max(slack))] -= 1

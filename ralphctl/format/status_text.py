@@ -35,7 +35,8 @@ def ralph(
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
         state = state_text.state_words(view, now)
-        saved = checkpoint_text.summary(checkpoint, now, state, runs=overview.has_a_run(view))
+        resting = checkpoint if view.get("state") == "paused" else {**checkpoint, "resume_at": None}
+        saved = checkpoint_text.summary(resting, now, state, runs=overview.has_a_run(view))
     notes = given if isinstance(given := view.get("notes"), list) else []
     if view.get("tasks"):  # they are counted below; the note has the numbers of the start
         notes = [note for note in notes if not str(note).startswith(("the task list is ", "forecast for "))]

@@ -7,11 +7,10 @@ title of a task is cut. Columns that do not fit are left out, those at the right
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from string import Formatter
 
-from ralphctl.format import humanize, state_text
+from ralphctl.format import humanize, output, state_text
 from ralphctl.format.humanize import View, count, cut, moment, since_words
 from ralphctl.format.output import DIM, clean, paint
 from ralphd import overview
@@ -118,7 +117,7 @@ def _row(
 
 def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
     """Return the width of each column; 0 leaves it out. Without NOW there is no table."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    widths = [max(map(output.cells, column)) for column in zip(*rows, strict=True)]
     wanted = min(widths[_NOW], _MOST_NOW)
     for left_out in (None, *_LEFT_OUT):
         if left_out is not None:
@@ -132,14 +131,14 @@ def _widths(rows: Sequence[Sequence[str]], columns: int | None) -> list[int]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], shade: str = "") -> str:
-    padded = [cell.ljust(width) for cell, width in zip(cells, widths, strict=True) if width]
+    padded = [output.padded(cell, width) for cell, width in zip(cells, widths, strict=True) if width]
     padded[_STATE] = paint(padded[_STATE], shade, on=bool(shade))
     return _GAP.join(padded).rstrip()
 
 
 def _broken(text: str, width: int | None, most: int | None = None) -> list[str]:
     width = max(width or len(text), 1)
-    return textwrap.wrap(text, width, break_on_hyphens=False, max_lines=most, placeholder="…") or [""]
+    return output.wrap(text, width, max_lines=most, placeholder="…") or [""]
 
 
 def short(views: Sequence[View], now: float) -> str:

@@ -5,12 +5,11 @@ cleaned, so it contains neither marks nor other control characters.
 """
 
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ralphctl.format.humanize import cut
-from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, paint
+from ralphctl.format.output import BOLD, DIM, PLAIN_COLUMNS, cells, padded, paint, wrap
 from ralphctl.report import strip
 
 CODE = "\x01"
@@ -90,9 +89,9 @@ def _strips(strips: Sequence[PageStrip], width: int, *, colour: bool, encoding: 
     wide = min(max(len(each.label) for each in strips), max(width - strip.MOST_CELLS - 3, width // 3))
     wide = max(wide, min(_LABEL, width // 3))
     number = min(width - wide - 3, strip.MOST_CELLS)
-    for label, cells in strips:
-        line = strip.drawn(cells(number), encoding=encoding, colour=colour)
-        yield f"  {paint(cut(label, wide).ljust(wide), DIM, on=colour)} {line}".rstrip()
+    for label, states in strips:
+        line = strip.drawn(states(number), encoding=encoding, colour=colour)
+        yield f"  {paint(padded(cut(label, wide), wide), DIM, on=colour)} {line}".rstrip()
     for line in _wrapped(strip.legend(encoding=encoding), width, " " * (wide + 3), " " * (wide + 3)):
         yield paint(line.replace("\xa0", " "), DIM, on=colour)
 
@@ -100,20 +99,19 @@ def _strips(strips: Sequence[PageStrip], width: int, *, colour: bool, encoding: 
 def _table(rows: Sequence[tuple[str, ...]], width: int) -> Iterator[str]:
     if not rows:
         return
-    *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    *widths, _ = (max(map(cells, column)) for column in zip(*rows, strict=True))
     widths[0] = max(min(widths[0], width - sum(widths[1:]) - 24), 10)
-    for first, *cells, last in rows:
-        padded = [cut(first, widths[0]).ljust(widths[0])]
-        padded += [cell.rjust(wide) for cell, wide in zip(cells, widths[1:], strict=True)]
-        line = "  ".join(padded)
+    for first, *others, last in rows:
+        figures = [cell.rjust(wide) for cell, wide in zip(others, widths[1:], strict=True)]
+        line = "  ".join((padded(cut(first, widths[0]), widths[0]), *figures))
         yield from _wrapped(f"{line}  {last}".rstrip(), width, "  ", " " * min(len(line) + 4, width // 2))
 
 
 def _wrapped(text: str, width: int, first: str, further: str) -> list[str]:
     """Break ``text`` at spaces, but not inside a command if that fits. The marks take no room."""
     joined = re.sub(f"{CODE}[^{CODE}]*{CODE}", lambda command: command[0].replace(" ", "\x02"), text)
-    wrapper = textwrap.TextWrapper(width, first, further, break_on_hyphens=False, replace_whitespace=False)
-    return [line.replace("\x02", " ") for line in wrapper.wrap(joined.replace(CODE, ""))]
+    options = {"initial_indent": first, "subsequent_indent": further, "replace_whitespace": False}
+    return [line.replace("\x02", " ") for line in wrap(joined.replace(CODE, ""), width, **options)]
 
 
 def markdown(page: ReportPage) -> str:
@@ -121,8 +119,8 @@ def markdown(page: ReportPage) -> str:
     lines = [f"## {_escaped(page.name)}: {_escaped(page.state)}", ""]
     for label, words in page.rows:
         lines.append(f"- **{label}**: {_escaped(words)}" if label else f"  {_escaped(words)}")
-    for label, cells in page.strips:
-        lines.append(f"- **{_escaped(label)}**: `{strip.drawn(cells(strip.MOST_CELLS))}`")
+    for label, states in page.strips:
+        lines.append(f"- **{_escaped(label)}**: `{strip.drawn(states(strip.MOST_CELLS))}`")
     for section in page.sections:
         lines += ["", f"### {section.title}", ""]
         for item in section.items:

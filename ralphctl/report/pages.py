@@ -32,7 +32,8 @@ def iteration_page(
     rows = dict(_rows(facts, now))
     if changed:
         rows["next"] = f"{typed(f'ralphctl diff {name}{which}')}  (see the changes)"
-    state = (f"iteration{which} of " if which else "") + f"run {clean(facts.run_id[1:7].lstrip('0'))}"
+    run = clean(facts.run_id[1:7].lstrip("0"))
+    state = f"{f'iteration{which}' if which else 'the last iteration'} of run {run}"
     shown = tuple(row for row in rows.items() if row[1])
     return ReportPage(clean(name), state, shown, tuple(section for section in sections if section.items))
 
@@ -48,11 +49,11 @@ def _rows(facts: iteration.IterationFacts, now: float) -> Iterator[tuple[str, st
     agents = " then ".join(dict.fromkeys(clean(each.get("agent")) for each in attempts))
     yield "agent", agents + (f", {len(attempts)} attempts" if len(attempts) > 1 else "")
     began, over = facts.began_at, history.moment(end.get("at"))
-    since = "" if began is None else f"{clock(began, now)} "
+    since = "" if began is None else clock(began, now)
     took = "" if began is None or over is None else f" ({duration(over - began)})"
-    time = f"{since + 'to' if since else 'until'} {clock(over, now)}{took}" if over else ""
+    time = f"{since + ' to' if since else 'until'} {clock(over, now)}{took}" if over else ""
     yield "time", time or f"since {since}, not finished"
-    summary = clean(end.get("summary") or "")
+    summary = clean(end.get("summary") or "").removeprefix("failed: ")
     if summary and verdict.get("verdict") == "reverted" and not verdict.get("undone"):
         summary += ", then reverted"
     yield "result", ": ".join(filter(None, ("failed" if end.get("failed") else "", summary)))

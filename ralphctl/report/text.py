@@ -211,13 +211,15 @@ def _span(since: float, to: float, now: float) -> str:
 
 
 def _done_words(report: RalphReport) -> str:
-    tasks, here = report.tasks, len(report.summary.done)
+    tasks, summary, here = report.tasks, report.summary, len(report.summary.done)
     if tasks is not None:
         file = f" ({clean(tasks.file)})" if tasks.file else ""
         return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {here or 'none'} of them in this span"
     if here:
         return f"{count(here, 'task')} in this span; there is no task list"
-    return f"{count(report.summary.iterations, 'iteration')}; there is no task list"
+    has_runs_only = summary.runs and not summary.iterations  # a loop of its own that reports nothing
+    done = count(summary.runs, "run") if has_runs_only else count(summary.iterations, "iteration")
+    return f"{done}; there is no task list"
 
 
 def _blocked_words(report: RalphReport, now: float) -> str:

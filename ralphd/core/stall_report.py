@@ -131,11 +131,12 @@ def _warned_words(limits: SilenceLimits) -> str:
 
 def _patience_figures(watch: Watch, limits: SilenceLimits) -> list[Figure]:
     longest = f"time limit {in_seconds(limits.max_run_s)}" if limits.max_run_s else ""
-    figures = [
-        Figure("age", in_seconds(watch.age_s), longest),
-        Figure("silent", in_seconds(watch.silent_s)),
-        Figure("longest silence", in_seconds(max(watch.longest_silence_s, watch.silent_s))),
-    ]
+    silences = {
+        "no output or report" if watch.reports else "silent": watch.silent_s,
+        "longest silence": max(watch.longest_silence_s, watch.silent_s),
+    }
+    shown = {name: "not counted" if watch.excused else in_seconds(each) for name, each in silences.items()}
+    figures = [Figure("age", in_seconds(watch.age_s), longest), *(Figure(*each) for each in shown.items())]
     if limits.hang_timeout_s:
         quiet = "without a report" if watch.reports else "without strong evidence"
         limit = f"killed at {in_seconds(limit_s(watch, limits))}"

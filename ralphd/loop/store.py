@@ -16,6 +16,7 @@ from ralphd.core.gate.weakened import Weakened
 from ralphd.core.loop.inbox import Sent, plan_tasks, unread
 from ralphd.core.loop.model import Checkpoint, CheckpointTask, Ledger, Loop, LoopState, TaskState
 from ralphd.core.loop.tasks import progress
+from ralphd.core.quota.model import SKIPPED
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.core.worktrees.rules import Claims, claimed, only
 from ralphd.git.snapshot import snapshot
@@ -232,4 +233,6 @@ def continued(
             is_used_up = 0 < settings.policy.max_iterations <= iteration
             iteration = 0 if is_used_up else iteration
             memory = replace(memory, iteration=iteration, cost_usd=checkpoint.total_cost_usd)
+    if settings.environment.get("RALPH_QUEUED_AT") == SKIPPED:  # a person does not want to wait
+        memory = replace(memory, out=tuple(each for each in memory.out if not each.until))
     return memory, ledger

@@ -5,6 +5,7 @@ the directory; whatever is wrong with the list becomes the plan's fault, in word
 """
 
 import asyncio
+import logging
 import os
 import stat
 from collections.abc import Callable
@@ -22,6 +23,8 @@ from ralphd.store.files import write_whole
 
 MOST_PROMPT_BYTES: Final = 4 << 20
 MAX_BYTES: Final = 1 << 20
+CLAIM_AGAIN_S: Final = 5.0
+logger = logging.getLogger(__name__)
 
 
 class Unreadable(Exception):
@@ -132,13 +135,21 @@ class PlanReader:
             self._file = plan.file
         return plan
 
+    async def _claimed(self, plan: Plan) -> Plan:
+        while True:
+            try:
+                return await asyncio.to_thread(self._own, plan)
+            except OSError as fault:  # a full disk, a lock that is held: nothing is done that is not claimed
+                logger.warning("no task can be claimed at present: %s", fault)
+                await asyncio.sleep(CLAIM_AGAIN_S)
+
     async def read(self, known: Plan | None) -> Plan | None:
         """Return the current list; ``known`` is the last one. A file that never had a task is not a list."""
         plan = await asyncio.to_thread(read_plan, self._directory, self._file)
         if plan is not None and self._is_auto and not plan.tasks and plan.fault is None:
             plan = plan if known is not None and known.tasks else None
         if plan is not None and plan.tasks:
-            plan = await asyncio.to_thread(self._own, plan)
+            plan = await self._claimed(plan)
         added = await asyncio.to_thread(self._added)
         return replace(plan or Plan(""), added=added) if added else plan
 

@@ -989,7 +989,10 @@ class Shim:
         try:
             self._put_exit(record)
         except OSError:  # the list of a fork storm may not fit into what was reserved
-            short = [{**entry, "command": entry["command"][:40]} for entry in record["swept"][:100]]
+            # In plain ASCII: JSON has six bytes for any other character.
+            short = [
+                {**entry, "command": ascii(entry["command"][:40])[:40]} for entry in record["swept"][:100]
+            ]
             self._put_exit({**record, "swept": short})
 
     def _put_exit(self, record: "Mapping[str, object]") -> None:

@@ -19,6 +19,7 @@
 #   signal.
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -126,7 +127,7 @@ class Run:
         await asyncio.to_thread(_write_intent, directory, spec, allow_cgroup=allow_cgroup)
         run, ready = _start_shim(directory, lock, spec.tied)
         try:
-            answer = await read_report(ready, START_S) or b""
+            answer = await read_report(ready, START_S)
         finally:
             os.close(ready)
         if answer != b"ready\n":
@@ -251,11 +252,13 @@ class Run:
         if not end.done():
             end.set_result(None)
 
-    async def _start_error(self, spec: RunSpec, answer: bytes) -> CommandNotStartable:
-        if answer == b"" and self.directory.exit_record() is None:
+    async def _start_error(self, spec: RunSpec, answer: bytes | None) -> CommandNotStartable:
+        if not answer and self.directory.exit_record() is None:
             # No answer in time: it may have started something. Kill it, and have ``ended`` sweep the rest.
             self.pass_on(signal.SIGKILL)
         fault = (await self.ended()).fault
+        if answer is None:  # it may pass, and says nothing about the command
+            raise OSError(errno.ETIMEDOUT, f"nothing was executed within {START_S:g} s")
         if fault is None and answer.startswith(b"fault "):
             number = int(answer.split()[1])
             fault = StartFault(number, os.strerror(number))

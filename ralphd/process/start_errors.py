@@ -54,13 +54,15 @@ async def read_report(descriptor: int, limit_s: float) -> bytes | None:
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, readable.set)
     try:
-        async with asyncio.timeout(limit_s):
-            await readable.wait()
-    except TimeoutError:
-        return None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await readable.wait()
     finally:
         loop.remove_reader(descriptor)
-    return os.read(descriptor, 64)
+    os.set_blocking(descriptor, False)  # after a timeout: it is there if this process was stopped meanwhile
+    with suppress(BlockingIOError):
+        return os.read(descriptor, 64)
+    return None
 
 
 def environment_of(path: Path | None, extra: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """The task list is found in the directory, read within bounds, and never believed beyond it."""
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.plan import HEADED_LISTS, LISTS, Plan, TaskStatus, is_complete
-from ralphd.loop.workdir_files import MAX_BYTES, read_plan
+from ralphd.loop import workdir_files
+from ralphd.loop.workdir_files import MAX_BYTES, PlanReader, read_plan
 
 OPEN_JSON = '{"userStories": [{"id": "US-1", "title": "one", "passes": false}]}'
 
@@ -187,3 +189,21 @@ def test_a_file_made_to_be_slow_is_read_all_the_same(tmp_path: Path, junk: str) 
 
     assert plan is not None
     assert not is_complete(plan, promised=False)
+
+
+async def test_a_claim_that_cannot_be_written_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    faults = [OSError(errno.ENOSPC, "no space left"), OSError(errno.ENOSPC, "no space left")]
+
+    def own(plan: Plan) -> Plan:
+        if faults:
+            raise faults.pop()
+        return plan
+
+    monkeypatch.setattr(workdir_files, "CLAIM_AGAIN_S", 0.01)
+    (tmp_path / "TASKS.md").write_text("- [ ] one\n")
+    plan = await PlanReader(tmp_path, "auto", lambda: (), own).read(None)
+
+    assert plan is not None and [task.title for task in plan.tasks] == ["one"]
+    assert faults == []

@@ -295,6 +295,26 @@ async def test_output_that_a_full_disk_does_not_take_is_a_sign_of_life(
     assert (await run.ended()).dropped_bytes > 0
 
 
+async def test_a_full_disk_does_not_hide_the_end_of_a_tree_with_long_names(
+    stage: Stage, full_disk: Path, tmp_path: Path
+) -> None:
+    child, go = stage.home / ("修" * 60), tmp_path / "go"
+    child.write_text("#!/bin/sh\nkill -STOP $$\n")
+    child.chmod(0o755)
+    children = f"for n in $(seq 120); do ./{child.name} & done; echo ready"
+    script = f"{children}; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
+    run = await stage.spawn(("/bin/sh", "-c", script))
+    await said(run.directory, b"ready")
+    with (full_disk / "filler").open("wb", buffering=0) as file, pytest.raises(OSError):
+        while True:
+            file.write(bytes(4096))
+    go.touch()
+    record = await run.ended()
+
+    assert (record.code, record.lost) == (3, False)
+    assert all(each.command.isascii() for each in record.swept)
+
+
 async def test_a_full_disk_does_not_hide_the_end_of_a_storm(stage: Stage, full_disk: Path) -> None:
     run = await stage.spawn(player("fork_storm", 300))
     await said(run.directory, b"storm")

@@ -10,12 +10,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ralphd.core.limits import RunLimits
 from ralphd.errors import CommandNotStartable, DirectoryBusy
-from ralphd.process import shim, tree
+from ralphd.process import shim, spawn, tree
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import RunDirectory, next_run_directory
 from ralphd.process.spawn import Run, RunSpec, read_ended
@@ -414,3 +415,38 @@ def test_a_run_that_has_not_ended_keeps_the_next_one_waiting_where_only_one_may_
     os.close(lock)
 
     assert next_run_directory(tmp_path, alone=True).run_id.startswith("r000002-")
+
+
+async def test_a_run_that_began_while_its_daemon_was_stopped_is_not_killed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawn, "START_S", 0.3)
+    starting = asyncio.create_task(stage.spawn(player("sleeper")))
+    await eventually(lambda: list(stage.runs.glob("*/shim.err")))
+    deadline = time.monotonic() + 30
+    while not list(stage.runs.glob("*/run.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)  # not asyncio's: this process is the daemon
+    time.sleep(0.3)
+
+    run = await starting
+
+    assert run.directory.exit_record() is None
+    run.kill_tree()
+    await run.ended()
+
+
+async def test_a_start_that_takes_too_long_says_nothing_about_its_command(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = subprocess.Popen
+
+    def stopped(*words: Any, **more: Any) -> subprocess.Popen[bytes]:
+        shim_process = begin(*words, **more)
+        os.kill(shim_process.pid, signal.SIGSTOP)
+        return shim_process
+
+    monkeypatch.setattr(spawn, "START_S", 0.3)
+    monkeypatch.setattr(subprocess, "Popen", stopped)
+
+    with pytest.raises(OSError, match="nothing was executed"):
+        await stage.spawn(player("sleeper"))

@@ -65,7 +65,7 @@ def test_several_are_stopped_and_removed_with_a_line_each(daemon: Daemon, person
     assert person("stop", "--all").returncode == 0
     removed = person("rm", "--all")
     assert removed.returncode == 0
-    assert "web: removed, with its logs, history and checkpoint; " in removed.stdout
+    assert "web: removed, with its logs; " in removed.stdout
     assert daemon.status()["ralphs"] == []
 
 

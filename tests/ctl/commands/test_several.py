@@ -92,7 +92,7 @@ def test_on_a_terminal_rm_says_what_goes_and_asks(
     answer: bytes, code: int, removed: int, rm: Terminal, four: FakeDaemon
 ) -> None:
     rm.shows("Remove docs, web? [y/N]")
-    assert "Logs, history and checkpoint go" in rm.screen()
+    assert "The logs go" in rm.screen()
     rm.type(answer)
     assert rm.exit_code() == code
     assert len(four.lines()) == removed
