@@ -38,7 +38,10 @@ _SETTINGS: Final = (
     *("i18n.commitEncoding=UTF-8", "core.looseCompression=1", "core.fsyncMethod=batch"),
     *("core.checkStat=default", "core.sshCommand=false", "advice.detachedHead=false"),
 )
-_NO_FETCH: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"}
+_FIXED: Final = {
+    **{"GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_LITERAL_PATHSPECS": "1"},
+    "GIT_NO_REPLACE_OBJECTS": "1",  # any run can write refs/replace/, and a push does not have them
+}
 _REF: Final = re.compile(rb"\brefs/[^\s]+")
 _CONFIGURED: Final = r"^(filter\..*|merge\..*\.driver|user\.(name|email)|core\.(loose)?compression)$"
 OWN_IDENTITY: Final = {
@@ -148,7 +151,7 @@ class GitRunner:
             settings.append([f"filter.{each}.required", "false"])
         # "false" leaves a conflict; with an empty driver git would take anything as merged.
         settings += [[key, "false"] for key in self._configured if key.startswith("merge.")]
-        variables = {"GIT_CONFIG_COUNT": str(len(settings)), **_NO_FETCH}
+        variables = {"GIT_CONFIG_COUNT": str(len(settings)), **_FIXED}
         for number, (key, value) in enumerate(settings):
             variables |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
         return variables

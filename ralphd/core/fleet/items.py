@@ -90,12 +90,13 @@ def by_person(item: Item, verb: str, by: str, now: Moment) -> Item:
     """
     why, has_holder = _cut(f"{verb} by {by}"), item.state in HAS_HOLDER
     stopped = replace(item, goal="stopped", why=why)
-    fresh = replace(item, state=ItemState.OPEN, goal="running", tries=0, why="", ended_at=None)
+    later = item if has_holder else replace(item, token=item.token + 1)  # than what an older store shows
+    fresh = replace(later, state=ItemState.OPEN, goal="running", tries=0, why="", ended_at=None)
     match verb, item.state:
         case (("hold" | "stop"), _) if has_holder:
             return stopped
         case (("hold" | "stop"), ItemState.OPEN):
-            return replace(stopped, state=ItemState.HELD)
+            return replace(later, goal="stopped", why=why, state=ItemState.HELD)
         case "release", _ if has_holder and item.goal == "stopped":
             return replace(item, goal="running", why="")
         case "release", ItemState.HELD:
@@ -103,7 +104,7 @@ def by_person(item: Item, verb: str, by: str, now: Moment) -> Item:
         case "retry", (ItemState.HELD | ItemState.FAILED):
             return replace(fresh, tried=())
         case "cancel", _ if item.state not in ENDED:
-            return replace(stopped, state=ItemState.FAILED, holder=None, ended_at=now)
+            return replace(later, goal="stopped", why=why, state=ItemState.FAILED, holder=None, ended_at=now)
         case "pause", _ if (has_holder or item.state is ItemState.OPEN) and item.goal != "stopped":
             return replace(item, goal="paused", why=why)
         case "resume", _ if item.goal == "paused":

@@ -13,7 +13,7 @@ from ralphd.core.fleet.model import HostName, Item, Lease
 
 def next_token(*known: int) -> int:
     """Return a token that is larger than those of the key, the ref and the item: none of them may go back."""
-    return 1 + max(known, default=0)
+    return 1 + max((each for each in known if each < 2**52), default=0)  # no claim can have reached more
 
 
 def is_claimable(key: Lease | None, ref: lease_model.RefSeen, host: HostName) -> bool:

@@ -11,7 +11,8 @@ _BOX: Final = re.compile(r"([ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[)([^\d\]]?)(\][ 
 _DONE: Final = frozenset("xX✅✔✓☑")
 _OPEN_MARKS: Final = frozenset(["", " "])
 
-_Task: TypeAlias = tuple[str, int]
+_Task: TypeAlias = tuple[str, str, int]
+"""The heading above, the line without its mark, and the number among equal lines there."""
 
 
 def is_task_list(path: str, own: str) -> bool:
@@ -22,19 +23,19 @@ def is_task_list(path: str, own: str) -> bool:
 def merged_list(base: str, ours: str, theirs: str) -> str | None:
     """Return the text with the marks that either side changed; None where both changed more than marks.
 
-    Where both changed one, the further counts: open, begun, done. A task is known by its line without the
-    mark, and by its number among equal lines.
+    Where both changed one, the further counts: open, begun, done. A task is known by heading and line, or by
+    a line that each text has once.
     """
     if _bare(theirs) == _bare(base):
-        return _with_marks(ours, dict(_marks(theirs)), dict(_marks(base)))
+        return _with_marks(ours, _marks(theirs), _marks(base))
     if _bare(ours) == _bare(base):
-        return _with_marks(theirs, dict(_marks(ours)), dict(_marks(base)))
+        return _with_marks(theirs, _marks(ours), _marks(base))
     return None
 
 
 def with_ticks(text: str, other: str) -> str:
     """Return ``text``; what is ticked in ``other`` is ticked in it, too."""
-    return _with_marks(text, dict(_marks(other)), {})
+    return _with_marks(text, _marks(other), {})
 
 
 def _bare(text: str) -> list[str]:
@@ -46,25 +47,30 @@ def _key(line: str) -> str:
     return line if match is None else f"{match[1]} {match[3]}"
 
 
-def _marks(text: str) -> Iterator[tuple[_Task, str]]:
-    """Yield each task with its mark."""
-    count: Counter[str] = Counter()
-    for line in text.split("\n"):
+def _tasks(text: str) -> Iterator[tuple[int, re.Match[str], _Task]]:
+    """Yield the line number of each task, its match, and what it is known by."""
+    count, head = Counter[tuple[str, str]](), ""
+    for at, line in enumerate(text.split("\n")):
+        head = line if line.startswith("#") else head
         if match := _BOX.fullmatch(line):
-            key = _key(line)
-            count[key] += 1
-            yield (key, count[key]), match[2]
+            count[head, _key(line)] += 1
+            yield at, match, (head, _key(line), count[head, _key(line)])
+
+
+def _marks(text: str) -> dict[_Task, str]:
+    """Return the mark of each task; without a heading and with 0 that of a line that is there once."""
+    marks = {task: match[2] for _, match, task in _tasks(text)}
+    lines = Counter(line for _, line, _ in marks)
+    return marks | {("", line, 0): mark for (_, line, _), mark in marks.items() if lines[line] == 1}
 
 
 def _with_marks(text: str, others: Mapping[_Task, str], base: Mapping[_Task, str]) -> str:
-    lines, count = text.split("\n"), Counter[str]()
-    for at, line in enumerate(lines):
-        if match := _BOX.fullmatch(line):
-            key = _key(line)
-            count[key] += 1
-            task = key, count[key]
-            mark = _merged_mark(match[2], others.get(task, match[2]), base.get(task))
-            lines[at] = f"{match[1]}{mark}{match[3]}"
+    lines, own = text.split("\n"), _marks(text)
+    for at, match, task in _tasks(text):
+        alone = ("", task[1], 0) if ("", task[1], 0) in own else task
+        other, before = (each.get(task, each.get(alone)) for each in (others, base))
+        mark = _merged_mark(match[2], match[2] if other is None else other, before)
+        lines[at] = f"{match[1]}{mark}{match[3]}"
     return "\n".join(lines)
 
 

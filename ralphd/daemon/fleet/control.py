@@ -124,6 +124,8 @@ class Control:
             if not isinstance(want, Want) or host != self.member.host or want.id in done:
                 continue
             try:
+                if not self.member.spec().remote_control:
+                    raise ValueError("fleet.remote_control is false")
                 await self._order(decoded_name(encoded), want.want, want.by)
             except (RalphdError, ValueError) as fault:
                 logger.warning("%s of %s, as %s wanted: %s", want.want, encoded, want.by, fault)

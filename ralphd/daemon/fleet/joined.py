@@ -71,6 +71,8 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         own.host, shim.boot_id(), fabric, services, lambda: users.present.fleet,
         lambda: users.present.accounts, work_directory, lambda: [each.name for each in host.regents()], hold,
     )  # fmt: skip
+    member.drained = directory / "draining"
+    member.draining = member.drained.exists()
     member.watcher = Watcher(
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
         fence_of=lambda item: remote_fence(work_directory, member.picture.item(item)),

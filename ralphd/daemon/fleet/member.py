@@ -19,11 +19,11 @@ from ralphd import __version__
 from ralphd.agents.identity import Account
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit, model
-from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.checked import MOST_ENTRIES, write_value
 from ralphd.core.fleet.items import by_person, is_later, is_old
 from ralphd.core.fleet.lease_model import TakeLease
 from ralphd.core.fleet.model import ENDED, HAS_HOLDER, PRESENCE_S, HostName, HostRecord, Item, ItemId, Lease
-from ralphd.core.fleet.names import lease_key, repo_id
+from ralphd.core.fleet.names import is_allowed, lease_key, repo_id
 from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.quota import installed_accounts, logins
@@ -104,6 +104,8 @@ class Member:
     """Writes down an item, so that a hub that lost its store gets it again. Blocks."""
     picture: Picture = field(init=False)
     draining: bool = False
+    drained: Path | None = None
+    """A file that is there while it drains, for the next daemon."""
     limits_changed: asyncio.Event = field(default_factory=asyncio.Event)
     holders: dict[str, ItemHolder] = field(default_factory=dict)
     _tasks: dict[str, asyncio.Task[None]] = field(default_factory=dict)
@@ -226,7 +228,7 @@ class Member:
             disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free,
             draining=self.draining,
             clones=tuple(_names(self.work_directory / "clones")),
-            ralphs=tuple(self.ralphs()),
+            ralphs=tuple(self.ralphs())[:MOST_ENTRIES],
             declines=tuple(self._declines.values())[-MOST_DECLINES:],
             at=self.services.clock.now(),
         )
@@ -289,22 +291,22 @@ class Member:
 
     def _free(self) -> list[Item]:
         """Return the items that this machine neither has nor leaves to others for now."""
-        at, items = self.picture.monotonic(), self.picture.items
-        return [
-            each for each in items if each.id not in self.holders and self._avoided.get(each.id, 0.0) <= at
-        ]
+        at, held = self.picture.monotonic(), {_lease_key(each.item) for each in self.holders.values()}
+        every = [each for each in self.picture.items if self._avoided.get(each.id, 0.0) <= at]
+        return [each for each in every if _lease_key(each) not in held]
 
     def _watch_orphans(self) -> None:
         """Find the items whose holder has no lease in the hub: it was wiped, or shows an older state."""
         for item in self.picture.items:
             if item.state not in HAS_HOLDER or item.holder is None or item.id in self.holders:
                 continue
-            key = lease_key(repo_id(item.repo), item.branch)
+            key = _lease_key(item)
             known = self.picture.known(Bucket.LEASES, key)
             if known is not None and known.value.host:
                 continue
             if item.holder == self.host and self._avoided.get(item.id, 0.0) <= self.picture.monotonic():
-                self.take(item)
+                if is_allowed(item.repo, self.spec().allow_repos):  # any member can write such an item
+                    self.take(item)
             elif self.watcher is not None:
                 lease = Lease(item.holder, "", item.token, item=item.id)
                 self.watcher.missed(key, lease, known.revision if known else 0)
@@ -320,7 +322,8 @@ class Member:
     def _me(self) -> HostRecord | None:
         """Return this machine's last record with the items that it has by now; None before the first."""
         known = self.picture.known(Bucket.HOSTS, self.host)
-        return None if known is None else replace(known.value, used=len(self.holders), draining=self.draining)
+        own = {"allow_repos": tuple(self.spec().allow_repos), "used": len(self.holders)}  # not the hub's word
+        return None if known is None else replace(known.value, draining=self.draining, **own)
 
     def may_take(self, key: str, item_id: ItemId) -> bool:
         """Whether this machine may take over a lease: it waits to land there, or suits the item."""
@@ -332,7 +335,7 @@ class Member:
         item: Item = known.value
         if item.state in (*ENDED, model.ItemState.HELD):
             return False
-        is_its_branch = lease_key(repo_id(item.repo), item.branch) == key
+        is_its_branch = _lease_key(item) == key
         me, now = self._me(), self.services.clock.now()
         return is_its_branch and me is not None and not fit.misfits(item, me, self.picture.limits, now)
 
@@ -341,9 +344,7 @@ class Member:
         if self.landings is not None and self.landings.holds(key, token):
             return True
         items = ((each, each.item) for each in self.holders.values())
-        return any(
-            lease_key(repo_id(item.repo), item.branch) == key and each.holds(token) for each, item in items
-        )
+        return any(_lease_key(item) == key and each.holds(token) for each, item in items)
 
     async def take_over(self, key: str, item_id: ItemId, lease: TakeLease) -> None:
         """Claim the lease of a silent machine: of an item, or of a branch to land on."""
@@ -385,6 +386,8 @@ class Member:
     def drain(self, *, ends: bool = False) -> None:
         """Claim nothing more, and give back what this machine has; ``ends``: take part again."""
         self.draining = not ends
+        if self.drained is not None:
+            self.drained.touch() if self.draining else self.drained.unlink(missing_ok=True)
         self._changed.set()
         for each in self.holders.values() if self.draining else ():
             each.drain()
@@ -426,7 +429,7 @@ class Member:
             raise WrongState(f"this machine cannot take {item_id}", why="; ".join(misfits), mend=mend)
         if not self.fabric.is_connected or watcher is None:
             raise HubUnreachable("not connected to the hub")
-        if why := await watcher.take_now(lease_key(repo_id(item.repo), item.branch)):
+        if why := await watcher.take_now(_lease_key(item)):
             mend = f"ralphctl fleet hold {item_id}, or ralphctl fleet drain {item.holder}"
             raise WrongState(f"{item_id} is not taken from {item.holder}", why=why, mend=mend)
         for _ in range(round(TAKE_NOW_S / TAKE_LOOK_S)):
@@ -484,3 +487,7 @@ def _names(directory: Path) -> list[str]:
         return sorted(each.name for each in directory.iterdir() if each.is_dir())[:256]
     except OSError:
         return []
+
+
+def _lease_key(item: Item) -> str:
+    return lease_key(repo_id(item.repo), item.branch)

@@ -1,11 +1,12 @@
 """The landing queues of a daemon, one for each repository: who gets in, and who is alerted (M2, M4, M6)."""
 
 import asyncio
+import hashlib
 import logging
 import math
 import os
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,7 @@ from ralphd.git.landing.target import NETWORK_RETRY_S, TargetBranch, find_target
 from ralphd.git.landing.tree import discard, keep, write_rules
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone, error_text
+from ralphd.process.lock import holders
 from ralphd.process.machine import are_free, wait_at_most
 from ralphd.store.files import Broken
 from ralphd.store.shared import claims
@@ -281,7 +283,7 @@ class LandingQueues:
         listed = worker.queue.candidates
         new, ids = listed[-1], {each.id for each in listed}
         with suppress(NotDone):
-            await asyncio.to_thread(keep, Path(worker.queue.work_tree), new.id, new.head, ids)
+            await asyncio.to_thread(keep, Path(worker.queue.work_tree), worker.tree, new.id, new.head, ids)
         await worker.tell("landing.queued", new, f"{new.id}/queued")
         return self._view(worker) | {"number": new.id}
 
@@ -294,11 +296,11 @@ class LandingQueues:
             self._group.create_task(worker.run())
         return worker
 
-    def _busy(self) -> set[Path]:
-        """Return the work trees of ralphs that have a run. Blocks; called in threads."""
+    def _busy(self) -> Container[Path]:
+        """Return the work trees in which a run lives. Blocks; called in threads."""
         places = [each.account.definition.directory for each in [*self._roster] if each.has_a_run]
         found = ((place, Repository.find(place)) for place in places)
-        return {((known and known.top) or place).resolve() for place, known in found}
+        return _BusyPlaces({((known and known.top) or place).resolve() for place, known in found})
 
     # --- candidates -------------------------------------------------------------------------------------
 
@@ -560,12 +562,25 @@ class LandingQueues:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class _BusyPlaces(Container[Path]):
+    """Those of this daemon's ralphs, and what another ralphd has locked, that of a build for example."""
+
+    own: set[Path]
+
+    def __contains__(self, place: object) -> bool:
+        with suppress(OSError):
+            return place in self.own or bool({*holders(os.stat(str(place)))} - {os.getpid()})  # noqa: PTH116
+        return False
+
+
 def _not_landable(name: str, why: str) -> NotLandable:
     return NotLandable(f"{name} cannot land", why=why, mend="ralphctl queue")
 
 
 def _tree(files: LandingFiles, environment: Mapping[str, str]) -> str:
-    return str(config.data_home(environment) / "landing" / files.home.name)
+    name = hashlib.sha256(os.fsencode(files.home)).hexdigest()[:16]  # another daemon's queue has its own
+    return str(config.data_home(environment) / "landing" / name)
 
 
 def _inside(directory: Path, git: GitRunner) -> str:

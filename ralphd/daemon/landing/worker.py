@@ -99,7 +99,7 @@ class QueueWorker:
         queue: LandingQueue,
         services: "Services",
         *,
-        busy: Callable[[], set[Path]],
+        busy: Callable[[], Container[Path]],
         tell_end: Callable[["QueueWorker", model.LandingCandidate], Awaitable[bool]],
         pin: Callable[[LandingQueue, model.LandingCandidate, str], LandingQueue],
     ) -> None:
@@ -237,7 +237,7 @@ class QueueWorker:
         except (NotDone, OSError) as fault:
             return Hindered(error_text(fault), NETWORK_RETRY_S)
         except RalphdError as fault:  # the target's own ralph.toml
-            return Hindered(str(fault))
+            return Hindered(str(fault), NETWORK_RETRY_S)
 
     def _target(self) -> TargetBranch:
         environment = self._source.files.load_environment() or None
@@ -316,7 +316,7 @@ class QueueWorker:
             return Hindered("test_command is not set: without tests nothing lands")
         if (run_id := batch.test_run) is None:
             is_checking, repository = batch.doing is Doing.CHECKING, Path(self.queue.repository)
-            is_there = is_checking and await asyncio.to_thread(is_ours, self._tree, repository)
+            is_there = is_checking and await asyncio.to_thread(is_ours, self.tree, repository)
             try:
                 ran = None if is_there else await self._set_up(batch)
             except NotTestable as why:  # whoever brought it is to blame
@@ -328,7 +328,7 @@ class QueueWorker:
                 await self._note(check=check)
                 return BatchTested(Result.GREEN)
             run_id = await self._new_test_run(batch, check)
-        ran = await self._tests.run(run_id, self._tree)
+        ran = await self._tests.run(run_id, self.tree)
         cannot = f"the tests cannot be run ({ran.how})" if ran.result is Result.CANNOT_RUN else ""
         return await self._ended(ran, cannot)
 
@@ -339,7 +339,8 @@ class QueueWorker:
         return BatchTested(ran.result, ran.tail or ran.how, fault, ran.counts)
 
     @property
-    def _tree(self) -> Path:
+    def tree(self) -> Path:
+        """The queue's work tree."""
         return Path(self.queue.tree or self.files.old_tree)
 
     async def _set_up(self, batch: LandingBatch) -> GateTestResult | None:
@@ -354,7 +355,7 @@ class QueueWorker:
             run_id = await asyncio.to_thread(self._setups.next_id)
             await self._note(setup_run=run_id, is_spoiled=True)
         diagnostics.reach("landing.setup.ordered")
-        tree = self._tree.resolve()
+        tree = self.tree.resolve()
         inside = (tree / self.queue.inside).resolve()  # a candidate may have made it a link
         is_inside = inside.is_dir() and inside.is_relative_to(tree)
         ran = await self._setups.run(run_id, inside if is_inside else tree)
@@ -366,16 +367,16 @@ class QueueWorker:
         self._git()
         repository, source = Path(self.queue.repository), Path(self.queue.work_tree)
         old, is_whole = self.files.old_tree, self.queue.is_spoiled
-        prepare(repository, source, self._tree, commit, old=old, is_whole=is_whole, scratch=self.files.home)
+        prepare(repository, source, self.tree, commit, old=old, is_whole=is_whole, scratch=self.files.home)
         if repository.parent == source:  # others are ralphs'
-            include(source, self._tree, renews=True)
+            include(source, self.tree, renews=True)
 
     def _check(self, batch: LandingBatch) -> TestCheck:
         """Show the earlier versions of the test files that the batch changed (A9)."""
         regent = self.configuration.regent
         try:
             shown = show_in_own_tree(
-                GitRunner(self._tree), batch.base, batch.commit, regent.protect, regent.test_command
+                GitRunner(self.tree), batch.base, batch.commit, regent.protect, regent.test_command
             )
         except NotDone as why:
             return replace(batch.check, unknown=str(why))

@@ -6,7 +6,7 @@ cannot take the change, ``ralph/landed`` moves instead and the branch follows la
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -62,7 +62,7 @@ class TargetBranch:
 
     target: Target
     work_tree: Path
-    busy: Collection[Path] = ()
+    busy: Container[Path] = ()
     environment: Mapping[str, str] | None = None
     landed: Sequence[str] | None = None
     scratch: Path | None = None
@@ -127,6 +127,8 @@ class TargetBranch:
             there = git.commit(LANDED)
             if there and not self._is_queues(there):
                 raise NotDone(f"{why}; ralph/landed is not the queue's: git branch -m ralph/landed NAME")
+            if self._checkouts(git, LANDED):
+                raise NotDone(f"{why}; ralph/landed is checked out: git switch --detach there")
             git.update_refs(f"update {LANDED} {new} {there or '0' * len(new)}", reason=REASON)
             diagnostics.reach("landing.moved")
             return TargetMoved(f"on ralph/landed: {why}")

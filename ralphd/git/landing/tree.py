@@ -232,8 +232,9 @@ def discard(work_tree: Path, tree: Path) -> None:
     git = GitRunner(work_tree)
     _remove(work_tree, tree)
     refs = git.text("for-each-ref", "--format=%(refname)", KEPT_REFS).split()
-    if refs:
-        git.update_refs(*(f"delete {ref}" for ref in refs))
+    own = [ref for ref in refs if ref.count("/") == KEPT_REFS.count("/") or f"/{tree.name}/" in ref]
+    if own:
+        git.update_refs(*(f"delete {ref}" for ref in own))
 
 
 def write_rules(git: GitRunner, commit: str, inside: str, top: Path) -> Path:
@@ -265,10 +266,12 @@ def keep_rebased(git: GitRunner, heads: Iterable[str]) -> None:
         )
 
 
-def keep(work_tree: Path, id: int, head: str, known: Collection[int]) -> None:
-    """Keep a candidate's commit from gc, and no longer those that the queue has forgotten. Raises NotDone."""
-    git = GitRunner(work_tree)
-    refs = git.text("for-each-ref", "--format=%(refname)", KEPT_REFS).split()
-    numbers = {ref: ref.removeprefix(KEPT_REFS) for ref in refs}
-    old = [ref for ref, number in numbers.items() if number.isdigit() and int(number) not in known]
-    git.update_refs(f"update {KEPT_REFS}{id} {head}", *(f"delete {ref}" for ref in old))
+def keep(work_tree: Path, tree: Path, id: int, head: str, known: Collection[int]) -> None:
+    """Keep a candidate's commit from gc, and no longer those that the queue has forgotten. Raises NotDone.
+
+    Another daemon's queue has refs of its own: their folder is named as the queue's ``tree``.
+    """
+    git, folder = GitRunner(work_tree), f"{KEPT_REFS}{tree.name}/"
+    refs = git.text("for-each-ref", "--format=%(refname)", folder).split()
+    old = [ref for ref in refs if ref.removeprefix(folder) not in map(str, known)]
+    git.update_refs(f"update {folder}{id} {head}", *(f"delete {ref}" for ref in old))

@@ -294,6 +294,7 @@ def test_a_restarted_daemon_looks_before_it_works() -> None:
 def test_tokens_only_grow() -> None:
     assert next_token() == 1
     assert next_token(3, 9, 4) == 10
+    assert next_token(3, 2**53, 4) == 5, "git could not read the next one"
     hold, orders = begin_claim(
         replace(ITEM, token=8),
         A,

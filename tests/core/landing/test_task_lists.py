@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.landing.task_lists import is_task_list, merged_list
+from ralphd.core.landing.task_lists import is_task_list, merged_list, with_ticks
 
 LIST = "# Plan\n- [ ] one\n- [ ] two\n- [ ] three\n"
 
@@ -60,3 +60,12 @@ def test_a_reopened_task_is_not_ticked_again() -> None:
 def test_of_two_changed_marks_the_further_counts() -> None:
     assert merged_list("- [ ] one\n", "- [/] one\n", "- [x] one\n") == "- [x] one\n"
     assert merged_list("- [x] one\n", "- [ ] one\n", "- [/] one\n") == "- [/] one\n"
+
+
+def test_ticks_follow_a_task_to_another_heading_but_go_to_no_other_task() -> None:
+    done = "# v1\n- [x] write tests\n"
+    assert with_ticks("# version 1\n- [ ] write tests\n", done) == "# version 1\n- [x] write tests\n"
+    two = "# v2\n- [ ] write tests\n# v1\n- [ ] write tests\n"
+    assert with_ticks(two, done) == "# v2\n- [ ] write tests\n# v1\n- [x] write tests\n"
+    assert with_ticks(two, "# v0\n- [x] write tests\n") == two
+    assert with_ticks("- [ ] a\n- [ ] a\n", "- [x] a\n- [ ] a\n") == "- [x] a\n- [ ] a\n"

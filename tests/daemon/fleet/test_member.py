@@ -17,7 +17,7 @@ import pytest
 
 from ralphd.config.specs import AccountsSpec, FleetSpec
 from ralphd.core.fleet import fit
-from ralphd.core.fleet.checked import write_value
+from ralphd.core.fleet.checked import MOST_ENTRIES, write_value
 from ralphd.core.fleet.items import KEPT_S
 from ralphd.core.fleet.lease_model import KeySeen, LeaseRules, RefSeen, TakeLease
 from ralphd.core.fleet.model import (
@@ -285,6 +285,15 @@ async def test_a_drained_machine_gives_back_and_rests(tmp_path: Path) -> None:
         assert await eventually(lambda: other.held), "another machine has it"
 
 
+async def test_the_next_daemon_of_a_drained_machine_knows_it(tmp_path: Path) -> None:
+    async with a_machine(MemoryHub(), tmp_path, "h1") as one:
+        one.member.drained = tmp_path / "draining"
+        one.member.drain()
+        assert one.member.drained.exists()
+        one.member.drain(ends=True)
+        assert not one.member.drained.exists()
+
+
 async def test_a_machine_says_why_it_could_not_begin(tmp_path: Path) -> None:
     hub = MemoryHub()
     async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", labels=("x",)) as two:
@@ -416,6 +425,27 @@ async def test_an_older_state_in_the_hub_is_replaced(tmp_path: Path) -> None:
         assert one.member.picture.item(ITEM.id) == done
 
 
+async def test_a_cancelled_item_is_not_run_by_an_older_store(tmp_path: Path) -> None:
+    hub, item = MemoryHub(), replace(ITEM, goal="paused", at=1.0)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.ITEMS, ITEM.id, item)
+        await eventually(lambda: one.member.picture.items)
+        await one.fleet.act(ITEM.id, "cancel", "me")
+        cancelled = one.member.picture.item(ITEM.id)
+        assert cancelled.state is ItemState.FAILED
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(item, goal="running"))
+        await eventually(lambda: hub.values[Bucket.ITEMS][ITEM.id].value == write_value(cancelled))
+        assert one.held == []
+
+
+async def test_a_machine_with_many_ralphs_is_seen(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        one.member.ralphs = lambda: [f"r{number}" for number in range(MOST_ENTRIES + 1)]
+        one.member._changed.set()
+        await eventually(lambda: MOST_ENTRIES in [len(each.ralphs) for each in one.member.picture.hosts])
+
+
 async def test_items_are_written_down_as_they_change(tmp_path: Path) -> None:
     hub, kept = MemoryHub(), list[Item]()
     async with a_machine(hub, tmp_path, "h1") as one:
@@ -432,6 +462,43 @@ async def test_an_own_item_without_a_holder_is_taken(tmp_path: Path) -> None:
         await put(hub, Bucket.ITEMS, ITEM.id, own)
         await eventually(lambda: one.held)
         assert (one.held[0].item, one.held[0].start) == (own, None)
+
+
+async def test_an_item_that_names_this_machine_runs_only_where_its_repository_is_allowed(
+    tmp_path: Path,
+) -> None:
+    """Any member of the fleet can write such an item, and what the hub shows of this machine."""
+    hub, allowed = MemoryHub(), replace(ITEM, id=ItemId("i-good"), repo="https://example.org/app.git")
+    async with a_machine(hub, tmp_path, "h1") as one:
+        one.member.spec = lambda: FleetSpec(allow_repos=("example.org/*",), slots=2)
+        one.member._changed.set()
+        await eventually(
+            lambda: ("example.org/*",) in [each.allow_repos for each in one.member.picture.hosts]
+        )
+        shown = HostRecord(HostName("h1"), "b1", "1", allow_repos=("*",), slots=2)
+        await put(hub, Bucket.HOSTS, "h1", shown)
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        own = replace(ITEM, id=ItemId("i-evil"), state=ItemState.WORKING, holder=HostName("h1"), token=1)
+        await put(hub, Bucket.ITEMS, own.id, own)
+        await put(hub, Bucket.ITEMS, allowed.id, allowed)
+        await eventually(lambda: one.held)
+        await eventually(lambda: len([*one.member.picture.items]) == 3)
+        assert [each.item for each in one.held] == [allowed]
+
+
+async def test_a_second_item_on_a_branch_waits_for_the_first(tmp_path: Path) -> None:
+    hub, second = MemoryHub(), replace(ITEM, id=ItemId("i-bbbb"))
+    async with a_machine(hub, tmp_path, "h1") as one:
+        one.member.spec = lambda: FleetSpec(allow_repos=("*",), slots=2)
+        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+        await eventually(lambda: one.held)
+        await put(hub, Bucket.ITEMS, second.id, second)
+        await eventually(lambda: len([*one.member.picture.items]) == 2)
+        assert one.member._free() == []
+        one.held[0].ended.set()
+        await put(hub, Bucket.ITEMS, ITEM.id, replace(ITEM, state=ItemState.DONE, token=8))
+        await eventually(lambda: len(one.held) == 2)
+        assert one.held[1].item == second
 
 
 async def test_an_item_without_a_lease_is_watched(tmp_path: Path) -> None:
@@ -569,6 +636,14 @@ async def test_an_absent_machine_gets_its_want_later(tmp_path: Path) -> None:
         async with a_machine(hub, tmp_path, "h2") as two:
             await eventually(lambda: two.ralphs.orders)
             assert two.ralphs.orders == [("api", "pause")]
+
+
+async def test_a_want_is_refused_too_where_remote_control_is(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    await put(hub, Bucket.WANTS, want_key(HostName("h1"), "api"), Want("w1", "stop", "me"))
+    async with a_machine(hub, tmp_path, "h1", remote_control=False) as one:
+        await eventually(one.fleet.control.wants_file.exists)
+        assert one.ralphs.orders == []
 
 
 async def test_no_request_of_a_machine_starts_anything(tmp_path: Path) -> None:

@@ -623,3 +623,32 @@ def test_a_branch_that_was_copied_follows_to_the_target(place: Place) -> None:
     assert plan is not None and plan.move.new == later
     plan.carry_out()
     assert place("rev-parse", "a") == later and place("status", "--porcelain") == ""
+
+
+def test_a_checkout_of_ralph_landed_is_not_moved_under_its_user(place: Place, tmp_path: Path) -> None:
+    a, b = place.branch("a", a="a\n"), place.branch("b", b="b\n")
+    (place.path / "shared").write_text("my work\n")  # so that landings go to ralph/landed
+    first = merged(place, a)
+    target = replace(place.target, landed=(first,))
+    assert isinstance(target.advance(place.git, Tip(place("rev-parse", "main")), first), TargetMoved)
+    look = tmp_path / "look"
+    place("worktree", "add", "-q", str(look), "ralph/landed")  # a person looks at what landed
+
+    tip = place.target.read(place.git, fetches=False)
+    second = merge_batch(place.git, tip, [b], own_list="auto").merged[-1].commit
+    target = replace(place.target, landed=(first, second))
+    with pytest.raises(NotDone, match="ralph/landed is checked out"):
+        target.advance(place.git, tip, second)
+
+    assert subprocess.run(["git", "-C", str(look), "diff", "--quiet", "HEAD"], check=False).returncode == 0
+    assert place("rev-parse", "ralph/landed") == first
+
+
+def test_a_new_task_with_a_known_title_stays_open(place: Place) -> None:
+    place("switch", "-q", "main")
+    place.commit("list", TASKS="# v1\n- [ ] write tests\n")
+    a = place.branch("a", TASKS="# v2\n- [ ] build it\n- [ ] write tests\n\n# v1\n- [ ] write tests\n")
+    place.commit("ticked", TASKS="# v1\n- [x] write tests\n")
+
+    expected = "# v2\n- [ ] build it\n- [ ] write tests\n\n# v1\n- [x] write tests"
+    assert place("show", f"{merged(place, a)}:TASKS.md") == expected
