@@ -201,10 +201,10 @@ class Checks(LoopChecks):
         self._has_failed = meant in FAILURES
         lived_s = (run.last_output_at or 0.0) - (run.born_at or 0.0)
         is_healthy = self._night.script.setting.command and lived_s > self._night.policy.healthy_after_s
+        has_worked = (self._night.commits > run.commits_before or is_healthy) and meant != "stalled"
         if self._has_failed:
-            committed = (self._night.commits > run.commits_before or is_healthy) and meant != "stalled"
-            self._failures = 1 if committed else self._failures + 1
-        elif meant not in ("asked",) or is_healthy:
+            self._failures = 1 if has_worked else self._failures + 1
+        elif meant not in ("asked",) or has_worked:
             self._failures = 0
 
     def told(self, kind: str, text: str | None) -> None:
