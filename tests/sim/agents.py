@@ -208,7 +208,7 @@ class Attempt:
                 self._call_off()
                 self._later(self.order.timeout_s * 1.2 or LONGEST_WORK_S, self._works)
                 self._later(self.order.timeout_s * 1.2 + 1.0, self._ends_well)
-                self._plan_look()
+                self._looked()  # the watch does not begin again
             case What.RATE_LIMIT:
                 until = night.clock.true() + (fault.lasts_s or SHORT_RATE_LIMIT_S)
                 told = fault.told and bool(fault.lasts_s)

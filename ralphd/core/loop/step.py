@@ -6,6 +6,7 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 """
 
 from collections import Counter
+from collections.abc import Container
 from dataclasses import replace
 
 from ralphd.core.failures.kinds import FailureKind, meaning
@@ -154,10 +155,13 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     out = Pool(policy.agents, memory.out).without_slots().out
     memory = replace(memory, agents=policy.agents, rotates=policy.rotates, out=out)
     ledger = loop.ledger if policy.reviews else tasks.without_reviews(loop.ledger)
+    taken = {
+        id_ for id_ in tasks.unticked(plan) if id_ in ledger and ledger[id_].state is model.TaskState.COMPLETE
+    }
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(ledger, plan), memory=memory)
     news = event.gate
     if news.verdict is not None and news.verdict.boundary_id != memory.judged:
-        loop = _with_verdict(loop, news.verdict, policy)
+        loop = _with_verdict(loop, news.verdict, policy, taken)
     if news.settled:  # what was done before, and never judged, is done: no later verdict is about it
         loop = _with_verdict(loop, None, policy)
     loop = replace(loop, ledger=tasks.put_back(loop.ledger, news.undone))
@@ -349,9 +353,11 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
 
 def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, policy: LoopPolicy) -> LoopStep:
     plan = tasks.latest(loop.plan, event.plan)
+    before = set() if loop.plan is None else {task.id for task in loop.plan.tasks} - tasks.unticked(loop.plan)
+    taken = tasks.unticked(plan) & before
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(loop.ledger, plan))
     if not event.unheard:
-        loop = _with_verdict(loop, event.verdict, policy)
+        loop = _with_verdict(loop, event.verdict, policy, taken)
     loop = _with_answer(loop, event)
     is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
     candidates = tasks.may_be_tried(plan, loop.ledger, max_task_failures=policy.max_task_failures)
@@ -370,9 +376,11 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     return _iterate(loop, event.at, policy)
 
 
-def _with_verdict(loop: Loop, verdict: Verdict | None, policy: LoopPolicy) -> Loop:
+def _with_verdict(
+    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Container[str] = ()
+) -> Loop:
     """Apply the verdict on the loop's commits; None: no gate is configured (R9)."""
-    ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy))
+    ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy), taken=taken)
     boundary = loop.memory.judged if verdict is None else verdict.boundary_id
     return replace(loop, ledger=ledger, memory=replace(loop.memory, judged=boundary))
 

@@ -5,7 +5,7 @@ and whether its commits and its review stood. A task is done when neither object
 in place: every function returns a new one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -219,8 +219,8 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
     return {id_: replace(each, unjudged=each.unjudged or id_ in new) for id_, each in after.items()}
 
 
-def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger:
-    """Apply a verdict (R9); None: no gate is configured.
+def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Container[str] = ()) -> Ledger:
+    """Apply a verdict (R9); None: no gate is configured. ``taken`` are the tasks whose ticks a revert took.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
     open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.
@@ -241,8 +241,8 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int) -> Ledger
     own = () if task is None else (task,)
     is_whole = len(verdict.reverted) == len(verdict.commits)
     lost = waiting if is_whole or task not in waiting else own
-    if lost is waiting and not is_whole:  # an agent did another task: its tick went with the commits, if any
-        lost = [id_ for id_ in waiting if ledger[id_].state is not TaskState.COMPLETE] or waiting
+    if lost is waiting and not is_whole and taken:  # an agent did another task, or a run ended unjudged
+        lost = [id_ for id_ in waiting if id_ in taken]
     if not verdict.is_open:
         ledger = {**ledger, **{id_: _clean(ledger[id_]) for id_ in waiting if id_ not in lost}}
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))

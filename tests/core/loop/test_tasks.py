@@ -311,21 +311,21 @@ def test_r9_a_revert_without_a_task_reopens_what_waits() -> None:
     assert set(tasks.judged(ledger, replace(REVERTED, task=None), a_round=3)) == {"A"}
 
 
-def test_of_what_waits_the_task_whose_tick_a_revert_took_is_lost_where_the_agent_did_another_one() -> None:
+def test_of_what_waits_a_task_whose_tick_a_revert_took_is_lost_where_the_agent_did_another_one() -> None:
     waits = TaskRecord("A", state=TaskState.COMPLETE, unjudged=True)
-    ledger = ledger_of(waits, TaskRecord("B"), TaskRecord("C", unjudged=True))
+    ledger = ledger_of(waits, TaskRecord("B"), replace(waits, id="C"))
     of_two = replace(REVERTED, task=ReportedTask("B"), commits=("abc1234", "def5678"))
 
-    partly = tasks.judged(ledger, of_two, a_round=3)
-    wholly = tasks.judged(ledger, replace(of_two, reverted=of_two.commits), a_round=3)
-    unknown = tasks.judged(
-        {**ledger, "C": replace(waits, id="C")}, of_two, a_round=3
-    )  # the list is in no commit, so the ticks stay
+    partly = tasks.judged(ledger, of_two, a_round=3, taken={"C"})
+    own_only = tasks.judged(ledger, of_two, a_round=3, taken={"B"})
+    unknown = tasks.judged(ledger, of_two, a_round=3)  # the list is in no commit, so the ticks stay
+    wholly = tasks.judged(ledger, replace(of_two, reverted=of_two.commits), a_round=3, taken={"C"})
 
     assert partly["A"] == TaskRecord("A", state=TaskState.COMPLETE)
-    assert {id_ for id_, each in partly.items() if each.reverted} == {"B", "C"}
-    assert {id_ for id_, each in wholly.items() if each.reverted} == {"A", "B", "C"}
-    assert {id_ for id_, each in unknown.items() if each.reverted} == {"A", "B", "C"}
+    lost = [{id_ for id_, each in after.items() if each.reverted} for after in (partly, own_only)]
+    assert lost == [{"B", "C"}, {"B"}]
+    for after in (unknown, wholly):
+        assert {id_ for id_, each in after.items() if each.reverted} == {"A", "B", "C"}
 
 
 def test_what_is_reverted_is_open_again_though_the_next_verdict_is_on_these_commits_too() -> None:
