@@ -97,7 +97,8 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     if result is Result.RED and at_first and (run.baseline is not Baseline.GREEN or _is_excused(run)):
         return _tree_is(run, Result.RED, policy)  # nothing can follow from it (R4)
     unanswered = any(each in _NO_ANSWER for each in run.runs)
-    retries = 0 if run.retakes and run.confirmed else policy.test_retries
+    # A red that was confirmed before HEAD moved needs no retry, but one of another tree does.
+    retries = 0 if run.retakes and run.confirmed > run.is_aside else policy.test_retries
     again = len(run.runs) <= max(retries, unanswered)
     if again and result in (Result.RED, *_NO_ANSWER):
         return replace(run, order=gate.RunTests())
@@ -113,7 +114,11 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
 
 
 def _old_tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
-    check = replace(run.check, tries=run.check.tries + 1, is_red=result is Result.RED)
+    if (is_cut := result in _NO_ANSWER) and not run.check.unknown:
+        check = replace(run.check, unknown="they did not end by themselves, twice")
+        return replace(run, order=gate.RunTests(), check=check)
+    unknown = run.check.unknown if is_cut else ""
+    check = replace(run.check, tries=run.check.tries + 1, is_red=result is Result.RED, unknown=unknown)
     again = check.is_red and check.tries <= policy.test_retries
     return replace(run, order=gate.RunTests() if again else gate.PutBack(), check=check)
 

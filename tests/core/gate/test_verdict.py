@@ -739,6 +739,19 @@ def test_a_retake_does_not_repeat_what_is_confirmed() -> None:
     assert step(once, RED, GatePolicy(2)).order == SetAside()
 
 
+def test_a_retake_repeats_a_red_that_was_confirmed_of_another_tree_only() -> None:
+    policy = GatePolicy()
+    dirty = replace(BOUNDARY, dirty=("a.py",))
+    red = step(step(begin(dirty, GREEN), RED, policy), RED, policy)
+    assert (red.order, red.confirmed) == (SetAside(), 1)
+    again = retaken(replace(red, stale="x"), dirty, {})
+    aside = step(step(again, RED, policy), HEAD, policy)
+    assert (aside.is_aside, aside.order) == (True, RunTests())
+
+    assert step(aside, RED, policy).order == RunTests()
+    assert step(replace(aside, confirmed=2), RED, policy).order == PutBack()
+
+
 def test_only_the_commits_of_the_run_are_reverted() -> None:
     assert after(RED, boundary=SHARED).order == Revert((MINE.sha,))
     over = after(RED, HEAD, PASS, boundary=SHARED)

@@ -176,11 +176,30 @@ def test_report_keeps_commits_and_names_what_changed() -> None:
     assert found.tests == ("green", "red_with_earlier_tests")
 
 
-@pytest.mark.parametrize("result", [Result.GREEN, Result.TIMED_OUT, Result.ENDED, Result.CANNOT_RUN])
+@pytest.mark.parametrize("result", [Result.GREEN, Result.CANNOT_RUN])
 def test_only_red_earlier_versions_count(result: Result) -> None:
     run = ran(after(ran(run_of(), REVERT, Result.GREEN), REVERT, SHOWN), REVERT, result)
 
     assert verdict(after(run, REVERT, CarriedOut("1"))).why == "the tests pass"
+
+
+@pytest.mark.parametrize("cut", [Result.TIMED_OUT, Result.ENDED])
+def test_a_run_of_earlier_versions_that_is_cut_is_repeated_once_and_proves_nothing(cut: Result) -> None:
+    policy = GatePolicy(1, protect_tests="revert")
+    shown = after(ran(run_of(), policy, Result.GREEN), policy, SHOWN)
+
+    twice = ran(ran(shown, policy, cut), policy, cut)
+    why = "the earlier versions of the tests could not be run: they did not end by themselves, twice"
+    kept = verdict(after(twice, policy, CarriedOut("1")))
+    assert (kept.kind, kept.why) == (VerdictKind.KEPT, f"the tests pass, but {why}")
+
+    for results in ((Result.RED, cut, Result.RED), (cut, Result.RED, Result.RED)):
+        run = shown
+        for result in results:
+            run = ran(run, policy, result)
+        assert run.order == PutBack() and run.check.is_red and not run.check.unknown
+    green = ran(ran(shown, policy, cut), policy, Result.GREEN)
+    assert verdict(after(green, policy, CarriedOut("1"))).why == "the tests pass"
 
 
 def test_flaky_earlier_versions_get_another_try() -> None:
