@@ -245,10 +245,9 @@ class Attempt:
         if self.life in (Life.PRINTS, Life.STRONG):
             self._quiet_since_s = self._night.clock.awake_s
         self._has_changed_files |= self.life is Life.STRONG  # since the last look
-        self._printed_s = self._last_print_s()
-        self._printed_at = self._night.clock.wall_at(self._printed_s)  # as it was written down then
         if self.life is Life.PRINTS:
-            self._quiet_since_s = self._printed_s
+            self._printed_s = self._quiet_since_s = self._last_print_s()
+            self._printed_at = self._night.clock.wall_at(self._printed_s)  # as it was written down then
         self.life = life
         self._glance(None)
         self._plan_look()
