@@ -22,9 +22,9 @@ def event_words(kind: str, data: View) -> str:
     match kind:
         case "attempt.finished":
             return _attempt(data)
-        case "iteration.started" if data.get("iteration"):
+        case "iteration.started":
             return _iteration(data) + (f": {_task(data)}" if _task(data) else "")
-        case "iteration.finished" if data.get("iteration"):
+        case "iteration.finished":
             summary = data.get("summary") or ("failed" if data.get("failed") else "")
             return f"{_iteration(data)} ended" + (f": {summary}" if summary else "") + _commits(data)
         case "ralph.exited":
@@ -95,11 +95,11 @@ def _attempt(data: View) -> str:
 
 
 def _where(data: View) -> str:
-    return ", ".join(filter(None, (_iteration(data), _task(data))))
+    return ", ".join(filter(None, (_iteration(data) if data.get("iteration") else "", _task(data))))
 
 
 def _iteration(data: View) -> str:
-    return f"iteration {data['iteration']}" if data.get("iteration") else ""
+    return f"iteration {data['iteration']}" if data.get("iteration") else "an iteration"
 
 
 def _task(data: View) -> str:

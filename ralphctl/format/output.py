@@ -118,7 +118,7 @@ def padded(text: str, width: int) -> str:
 
 def wrap(text: str, width: int, **options: Any) -> list[str]:
     """Break ``text`` into lines of at most ``width`` columns, as ``textwrap.wrap`` does for characters."""
-    wide = text if text.isascii() else "".join(each + "\x03" * (cells(each) - 1) for each in text)
+    wide = text if text.isascii() else "".join("\x03" * (cells(each) - 1) + each for each in text)
     lines = textwrap.wrap(wide, width, break_on_hyphens=False, **options)
     return [line.replace("\x03", "") for line in lines]
 
@@ -143,7 +143,9 @@ def fitted(rows: Sequence[Sequence[str]], room: int) -> list[int]:
     """Return the widths of a table's columns for ``room`` columns; no word is cut."""
     texts = list(zip(*rows, strict=True))
     widths = [max(map(cells, column)) for column in texts]
-    least = [max(cells(word) for cell in column for word in cell.split() or [""]) for column in texts]
+    words = [[word for cell in column for word in cell.split() or [""]] for column in texts]
+    # A line may end after any wide character, as after 日.
+    least = [max(len(word) if cells(word) == len(word) else 2 for word in column) for column in words]
     while sum(widths) + 2 * (len(widths) - 1) > room and widths != least:
         slack = [width - low for width, low in zip(widths, least, strict=True)]
         widths[slack.index(max(slack))] -= 1

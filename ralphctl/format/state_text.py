@@ -183,6 +183,8 @@ def _steps(view: View) -> list[tuple[str, str]]:
             return [("land its branch", f"ralphctl land {name}"), ("see what it did", done)]
         case "done" if part(view, "landing").get("state") == "refused":
             return [("see why", "ralphctl queue"), ("start it: the built-in loop has the task", again)]
+        case "done" if str(view.get("message")).endswith("(max_cost_usd)"):
+            return [("see what it did", done), ("give it more", f"ralphctl start --max-cost USD {name}")]
         case "done":
             return [("see what it did", done), ("start it again", again)]
         case _:

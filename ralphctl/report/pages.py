@@ -81,16 +81,17 @@ def tasks_page(report: model.RalphReport, notes: Sequence[Sent]) -> ReportPage:
     name = clean(report.source.name)
     if listed is None:
         add = typed(f'ralphctl tasks add {name} "Fix the header"')
-        return ReportPage(name, "no task list", (("next", f"{add}  (give it a task)"),), ())
-    rows = [("TASK", "STATE", "TRIES", "COST", "LAST FAILURE")]
+        rows = () if report.view.get("command") else (("next", f"{add}  (give it a task)"),)
+        return ReportPage(name, "no task list", rows, ())
+    table = [("TASK", "STATE", "TRIES", "COST", "LAST FAILURE")]
     for id_, title, _, why, _, state in listed.listed:
         cost = spent.get(id_) or model.ReportCost()
         price = text.cost_words(cost, brief=True) if cost.attempts else "-"
         state = "open" if state == "working" and not report.state.runs else state
         label = clean(f"{id_} {title}" if id_.startswith("+") else title)
-        rows.append((label, state, str(cost.attempts), price, cut(clean(why), _WHY) * (state != "done")))
+        table.append((label, state, str(cost.attempts), price, cut(clean(why), _WHY) * (state != "done")))
     file = f" ({listed.file})" if listed.file else ""
     words = f"{listed.done} of {count(listed.total, 'task')} done{file}"
     pending = (PageItem(f"{note.id}: {cut(clean(' '.join(note.text.split())), _WHY)}") for note in notes)
-    sections = [PageSection("Tasks", (), tuple(rows)), PageSection("Notes for the next prompt", (*pending,))]
+    sections = [PageSection("Tasks", (), tuple(table)), PageSection("Notes for the next prompt", (*pending,))]
     return ReportPage(name, clean(words), (), tuple(sections[: 1 + bool(notes)]))

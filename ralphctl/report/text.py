@@ -58,8 +58,10 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
     total = sum((report.summary.cost for report in reports), ReportCost())
     unknown = f"unknown for {count(silent, 'ralph')}" if silent else ""
     costs = filter(None, (cost_words(total) if silent < len(reports) else "", unknown))
+    begin, _ = model.strip_span(reports)
+    begins = f"; the strips begin at {clock(begin, now)}" if begin > since else ""
     rows = (
-        ("report", _span(since, to, now)),
+        ("report", _span(since, to, now) + begins),
         ("done", f"{count(sum(len(report.summary.done) for report in reports), 'task')} in this span"),
         ("cost", "; ".join(costs)),
         ("next", f"{typed(f'ralphctl report {ordered[0].source.name}')}  (the full report)"),

@@ -52,6 +52,7 @@ def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False)
     configuration = load(directory, environ=environ)
     if faults := list(_account_faults(configuration)):
         raise config_faults(faults)
+    configuration.check_guard()
     if as_json:
         return _json({"faults": [], "not_built_yet": configuration.not_built_yet()})
     given = {origin for origin in configuration.origins.values() if origin not in (DEFAULT, DIRECTORYS_NAME)}

@@ -100,7 +100,7 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
         spent = f"{usd_words(spent_usd)} of {usd_words(budget_usd)}{whose}"
         yield f"budget  {_bar(round(100 * spent_usd), max(round(100 * budget_usd), 1))}  {spent}"
     width = max((len(clean(each["account"])) for each in model.accounts), default=0)
-    for each in model.accounts[:_MOST_ACCOUNTS]:
+    for each in sorted(model.accounts, key=lambda account: account["state"] == "open")[:_MOST_ACCOUNTS]:
         yield incident_text.account_line(each, width, now, None, colour=screen.colour)
     if (more := len(model.accounts) - _MOST_ACCOUNTS) > 0:
         yield f"and {count(more, 'account')} more: ralphctl quota"

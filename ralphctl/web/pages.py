@@ -70,6 +70,7 @@ class Pages:
         working = [row for row in others if row.word not in overview.FINISHED]
         finished = [row for row in others if row.word in overview.FINISHED]
         names = [row.name for row in (*needs, *working, *finished)]
+        accounts = sorted(shown.accounts, key=lambda account: account["state"] == "open")
         return _rendered(
             "home.html", viewer, now, part=part,
             total=len(rows), counts=overview.totals(others), since=minute(shown.since, now),
@@ -78,7 +79,7 @@ class Pages:
             figures=night.figures([*summaries.values()]) if summaries else "",
             strips=_strips(names, summaries, shown.since, now), landing=self._landing(shown.since, now),
             reverted=_reverted(summaries, now), done=_done(summaries, now),
-            accounts=[_account(each, now) for each in shown.accounts[:_MOST_EVENTS]],
+            accounts=[_account(each, now) for each in accounts[:_MOST_EVENTS]],
         )  # fmt: skip
 
     def ralph(self, name: str, viewer: Device, *, part: bool = False) -> str:

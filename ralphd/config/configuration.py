@@ -99,6 +99,14 @@ class Configuration(specs.Sections):
         merged = _merged([layer])
         return replace(merged, origins={**dict.fromkeys(merged.origins, DEFAULT), **given})
 
+    def check_guard(self) -> None:
+        """Raise ConfigFaults where commits are to be reverted, and no tests are set."""
+        regent = self.regent
+        if regent.enabled and regent.rollback_on_test_failure and not regent.test_command.strip():
+            why = "without tests, ralphd cannot know which commits to revert"
+            mend = '[regent] test_command = "make test" in ralph.toml, or rollback_on_test_failure = false'
+            raise ConfigFaults("rollback_on_test_failure is set, but test_command is not", why=why, mend=mend)
+
     def not_built_yet(self) -> list[str]:
         """Return the keys that were set and that this version does not act on."""
         return [

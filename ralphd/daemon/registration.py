@@ -16,7 +16,7 @@ from ralphd import wire
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.values import fit_name, run_environment
 from ralphd.dataclass import dataclass
-from ralphd.errors import BadName, ConfigFaults, DirectoryBusy, DirectoryUnusable, NameTaken
+from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import in_the_way, unsupported
 from ralphd.git.repo import Repository, head
 from ralphd.process.tree import enabled_controllers
@@ -35,10 +35,7 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
     regent = configuration.regent
     if not (regent.enabled and regent.rollback_on_test_failure):
         return []
-    if not regent.test_command.strip():
-        why = "without tests, ralphd cannot know which commits to revert"
-        mend = '[regent] test_command = "make test" in ralph.toml, or rollback_on_test_failure = false'
-        raise ConfigFaults("rollback_on_test_failure is set, but test_command is not", why=why, mend=mend)
+    configuration.check_guard()
     if Repository.find(directory) is None:
         return ["the guard is off: this is not a git repository"]
     lacks = [f"the guard cannot do everything here: {line}" for line in unsupported(directory)]

@@ -42,7 +42,7 @@ def renewed(account: "RalphRecord", flags: Mapping[str, Any] | None = None) -> R
     both = {**(definition.flags or {}), **(flags or {})}
     pinned = config.Configuration.from_pinned(definition.configuration)
     current = config.load(definition.directory, flags=both, environ=environ)
-    changes = config.differences(pinned, current)
+    changes = tuple(each for each in config.differences(pinned, current) if not is_daemons(each.key))
     command = definition.command
     if command != pinned.ralph.command:  # it was given, and holds whatever the files say
         changes = tuple(change for change in changes if change.key != COMMAND)
@@ -127,7 +127,7 @@ def signature(places: Iterable[Path]) -> Signature:
 def drift_of(account: "RalphRecord") -> Drift:
     """Return what a reload would change, or why it would be refused. Blocks."""
     try:
-        changes = [change for change in renewed(account).changes if not is_daemons(change.key)]
+        changes = renewed(account).changes
     except RalphdError as fault:
         return _bounded([{"fault": line[:LONGEST_FAULT]} for line in (fault.why or fault.what).splitlines()])
     return _bounded([change.as_object() for change in changes])

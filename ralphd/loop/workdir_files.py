@@ -7,6 +7,7 @@ the directory; whatever is wrong with the list becomes the plan's fault, in word
 import asyncio
 import logging
 import os
+import shlex
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -175,6 +176,9 @@ def read_prompt(directory: Path, file: str) -> str:
     try:
         text = read_inside(directory, file, MOST_PROMPT_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
+        if not directory.is_dir():
+            mend = f"ralphctl vault restore {shlex.quote(str(directory))}"
+            raise ConfigFaults(f"the directory {directory} is gone", mend=mend) from None
         raise _unusable(directory, file, "it does not exist", "ralphctl init  (creates it)\n") from None
     except Unreadable as fault:
         raise _unusable(directory, file, f"it {fault}") from fault

@@ -216,6 +216,11 @@ class LoopWatch:
             return None
         return dict(zip(("done", "total"), memory.tasks, strict=True))
 
+    @property
+    def cost_usd(self) -> float:
+        """What counts toward the loop's ``max_cost_usd``: a start that resumes continues it."""
+        return 0.0 if self._memory.value is None else self._memory.value.cost_usd
+
     def look(self) -> None:
         """Read what was written since; it costs two stats."""
         self._checkpoint.look()

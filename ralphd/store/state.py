@@ -125,12 +125,13 @@ _SHOWN_FACTS: Final = Codec[Facts](Facts, moments=_MOMENTS)
 
 @dataclass(frozen=True, slots=True)
 class RegentState:
-    """The content of ``regent-state.json``. ``pool`` and ``tasks`` are only shown: the loop keeps them."""
+    """The content of ``regent-state.json``. What the loop keeps is only shown: pool, tasks and its costs."""
 
     supervision: Supervision
     facts: Facts = Facts()
     pool: Mapping[str, Any] | None = None
     tasks: Mapping[str, int] | None = None
+    cost_usd: float = 0.0
 
     def to_json(self, definition: Definition) -> dict[str, Any]:
         """Return what is shown, and then the exact supervision and facts, from which a new daemon resumes."""
@@ -144,7 +145,7 @@ class RegentState:
         shown = {
             **facts,
             **asdict(tally),
-            "total_cost_usd": tally.cost_usd,
+            "total_cost_usd": max(tally.cost_usd, self.cost_usd),
             "version": STATE_VERSION,
             "name": definition.name,
             "state": shown_state(current, own_loop=definition.runs_own_loop),

@@ -99,6 +99,11 @@ def test_what_is_not_done_is_said_too() -> None:
         "silence does not count during a wait",
         "nothing",
     )
+    shown = explain_silence(replace(WATCH, excused=True, reports=True), LIMITS).figures
+    assert shown[1:3] == (
+        Figure("no output or report", "not counted"),
+        Figure("longest silence", "not counted"),
+    )
     assert judged(replace(NOT_LOOKED_AT, reports=True)) == (
         "H6",
         "Ralph sends heartbeats",

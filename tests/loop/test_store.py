@@ -22,6 +22,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.loop.phases import Phase, Phases
 from ralphd.core.plan import Task, TaskStatus
+from ralphd.core.quota.model import SKIPPED
 from ralphd.core.supervision.model import ReportedTask as TaskName
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import parse_rfc3339
@@ -89,6 +90,16 @@ def test_a_persons_start_counts_anew_and_asks_again_whom_only_a_person_could_men
 
     assert memory == LoopState(began_at=parse_rfc3339(STARTED), out=(LIMITED,))
     assert ledger == {"A": replace(FAILED, failure_count=0, timeout_factor=1.0)}
+
+
+def test_who_skips_the_wait_of_a_start_waits_for_no_cooldown_of_the_loop_either(place: Path) -> None:
+    left_behind(place, SPENT, FAILED)
+    settings = settings_of(place)
+    skipped = replace(settings, environment={**settings.environment, "RALPH_QUEUED_AT": SKIPPED})
+
+    memory, _, _ = LoopStore(skipped).load(NOW, resume=True)
+
+    assert memory.out == ()
 
 
 def test_a_loop_that_dies_before_its_first_attempt_is_over_is_no_second_start_of_a_persons(

@@ -1,12 +1,15 @@
 """What the daemon knows of a loop's pool: read when it was written, as it is at the moment that is asked."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ralphd.core.loop.model import Cooldown, LoopState
+from ralphd.core.supervision.model import Supervision, Tally
 from ralphd.store.loop_files import LoopFiles, LoopWatch
+from ralphd.store.state import Definition, RegentState
 
 MEMORY = LoopState(agents=("a", "b"), rotates=True, last_agent="b", out=(Cooldown("a", "limit", 100.0),))
 
@@ -85,3 +88,12 @@ def test_keys_that_are_not_known_are_passed_over(tmp_path: Path) -> None:
     watch.look()
 
     assert watch.pool(0.0) is not None
+
+
+def test_the_costs_that_count_toward_the_limit_are_the_loops(tmp_path: Path) -> None:
+    assert kept(tmp_path, LoopState(cost_usd=5.0)).cost_usd == 5.0
+    assert LoopWatch(tmp_path / "none").cost_usd == 0.0
+    shown = RegentState(Supervision(tally=Tally(cost_usd=1.0)), cost_usd=5.0)
+    definition = Definition("demo", tmp_path, (), {}, 1.0)
+    assert shown.shown(definition)["total_cost_usd"] == 5.0
+    assert replace(shown, cost_usd=0.0).shown(definition)["total_cost_usd"] == 1.0

@@ -144,7 +144,15 @@ class RalphRecord(RunSource):
     def same(self) -> tuple[object, ...]:
         """Return what ``view`` is made of: as long as it is equal, so is the view."""
         held = (self.definition, self.in_force, self.drift)
-        return (self._supervision, self._facts, *held, self._summary, self._pool, self._kept.tasks)
+        return (
+            self._supervision,
+            self._facts,
+            *held,
+            self._summary,
+            self._pool,
+            self._kept.tasks,
+            self._kept.cost_usd,
+        )
 
     @property
     def _summary(self) -> Summary | None:
@@ -158,8 +166,8 @@ class RalphRecord(RunSource):
         return self._state(self._supervision, self._facts)
 
     def _state(self, supervision: model.Supervision, facts: Facts) -> RegentState:
-        tasks = self._kept.tasks if self.definition.runs_own_loop else None
-        return RegentState(supervision, facts, self._pool, tasks)
+        of_loop = (self._kept.tasks, self._kept.cost_usd) if self.definition.runs_own_loop else ()
+        return RegentState(supervision, facts, self._pool, *of_loop)
 
     def redefine(self, definition: Definition) -> None:
         """Take another definition, from the next run on; saved with the next write."""
@@ -262,9 +270,9 @@ class RalphRecord(RunSource):
     async def look_at_loop_files(self) -> None:
         """Read the built-in loop's checkpoint and pool."""
         if self.definition.runs_own_loop:
-            before = self._pool, self._kept.tasks
+            before = self.same()
             await asyncio.to_thread(self._kept.look)
-            self._stale = self._stale or (self._pool, self._kept.tasks) != before
+            self._stale = self._stale or self.same() != before
 
     def _audience(self, facts: Facts, by: "Caller | None") -> Audience:
         return Audience(self.definition, facts, self.configuration.destinations(), by)

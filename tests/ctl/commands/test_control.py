@@ -101,6 +101,13 @@ def test_restart_waits_for_the_new_run(daemon: FakeDaemon, ctl: Ctl, golden: Gol
     assert reply.returncode == 0
 
 
+def test_restart_of_one_whose_time_has_not_come_waits_for_no_run(daemon: FakeDaemon, ctl: Ctl) -> None:
+    wait = {"reason": "schedule", "until": "2026-11-21T23:00:00Z"}
+    daemon.views = {"api": view(state="waiting_for_retry", run_id=None, ralph_pid=None, wait=wait)}
+    reply = ctl("restart", "api", "--wait-timeout", "5")
+    assert (reply.returncode, "api: waiting until" in reply.stdout) == (0, True), reply
+
+
 def test_pause_ends_with_the_way_to_go_on(daemon: FakeDaemon, ctl: Ctl, golden: Golden) -> None:
     daemon.views = {"api": view(state="pausing")}
     become_after(daemon, "POST /v1/ralphs/api/pause", 0.1, state="paused", pause_reason="requested")

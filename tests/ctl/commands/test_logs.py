@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -297,6 +298,15 @@ def test_times_are_taken_as_people_write_them() -> None:
     assert since("1.5h", now=now) == since(f"@{now - 5400}", now=now)
     assert since("2026-11-21T20:00:00Z") == since("2026-11-21T21:00:00+01:00")
     assert all(since(text) is None for text in ("", "m", "10x", "nanm", "infs", "@1e99", "25:00", "soon"))
+
+
+def test_a_time_of_day_is_the_last_one_of_what_is_past() -> None:
+    morning = datetime(2026, 11, 28, 7, 22).timestamp()
+    evening, night = (datetime(2026, 11, 27, hour).timestamp() for hour in (22, 3))
+    assert since("22:00", now=morning) == evening
+    assert since("3:00", now=morning) == since("03:00", now=morning) == night + 86400
+    assert since("22:00", now=morning, is_past=False) == evening + 86400
+    assert since("2026-11-28 22:00", now=morning) == evening + 86400
 
 
 def event(number: int, ralph: str | None = "api", kind: str = "ralph.started", **data: Any) -> bytes:

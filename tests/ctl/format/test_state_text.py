@@ -89,6 +89,17 @@ def test_of_a_loop_that_works_again_the_checkpoint_tells_no_end_of_a_wait(golden
     )
 
 
+def test_one_that_was_stopped_resumes_when_a_person_says_so() -> None:
+    held = {"iteration": 2, "pause_reason": "rate_limit", "resume_at": "2026-11-21T07:01:00Z"}
+    assert "resumes" in status_text.ralph(view(state="paused", ralph_pid=None), NOW, checkpoint=held)
+    assert "resumes" not in status_text.ralph(view(state="stopped", ralph_pid=None), NOW, checkpoint=held)
+
+
+def test_a_used_up_budget_needs_a_larger_one() -> None:
+    done = view(state="done", ralph_pid=None, message="a limit: $5.00 of $4.00 spent (max_cost_usd)")
+    assert ("give it more", "ralphctl start --max-cost USD api") in state_text.next_steps(done)
+
+
 @pytest.mark.parametrize(
     ("at", "said"),
     [

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ralphctl.format import table_text
+from ralphctl.format import output, table_text
 from ralphd import wire
 from ralphd.errors import UsageError
 from tests.ctl.conftest import Ctl
@@ -194,3 +194,12 @@ def test_one_line_names_those_that_wait_for_the_same_agent() -> None:
 
     assert [line for line in said if ": api, infra" in line] == ["claude limited until 09:00: api, infra"]
     assert not any(": api" in line for line in table_text.table(views[1:], NOW).splitlines())
+
+
+def test_wide_characters_take_two_columns() -> None:
+    title = "日本語のタスクを実装する、とても長い題名なので折り返す"
+    rows = [("TASK", "STATE"), (title, "open")]
+    head, *lines = output.wrapped_table(rows, output.fitted(rows, 40), colour=False)
+    assert all(output.cells(line) <= 40 for line in lines)
+    assert output.cells(lines[0].partition("open")[0]) == head.index("STATE")
+    assert "".join(line.replace("open", "").strip() for line in lines) == title

@@ -65,6 +65,12 @@ def test_check_raises_all_faults(place: Place, golden: Golden) -> None:
     golden(str(told.value))
 
 
+def test_check_finds_a_guard_without_tests(place: Place) -> None:
+    place.project("[regent]\nrollback_on_test_failure = true\n")
+    with pytest.raises(ConfigFaults, match="rollback_on_test_failure is set, but test_command is not"):
+        config_show.check(place.directory, {"HOME": str(place.home)})
+
+
 def test_check_finds_an_account_that_is_not_defined(place: Place) -> None:
     place.user('[accounts.work]\nagent = "codex"\n')
     place.project('[agents]\nprimary = "claude@nope"\nfallback = ["claude@work", "codex@work"]\n')
