@@ -100,11 +100,9 @@ def events(
 
 
 def _following(
-    client: Client,
-    request: Callable[[], StreamRequest],
-    on_away: Callable[[], None],
+    client: Client, request: Callable[[], StreamRequest], on_away: Callable[[], None],
     is_over: Callable[[], bool] = lambda: False,
-) -> Iterator[list[bytes]]:
+) -> Iterator[list[bytes]]:  # fmt: skip
     away = False
     while True:
         try:

@@ -27,14 +27,9 @@ def get(paths: Sequence[str], target: str, *, timeout_s: float = ANSWER_S, on_sl
 
 @contextmanager
 def exchange(
-    connection: UnixConnection,
-    method: str,
-    target: str,
-    body: str | None = None,
-    *,
-    headers: Mapping[str, str] = MappingProxyType({}),
-    on_slow: OnSlow = None,
-) -> Iterator[HttpReply]:
+    connection: UnixConnection, method: str, target: str, body: str | None = None, *,
+    headers: Mapping[str, str] = MappingProxyType({}), on_slow: OnSlow = None,
+) -> Iterator[HttpReply]:  # fmt: skip
     """Yield the response to one request; the connection ends with the block.
 
     ``on_slow`` is called once if the reply takes longer than a second. Raise DaemonNotRunning if the daemon

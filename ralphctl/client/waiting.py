@@ -27,17 +27,10 @@ class WaitTimeout(RalphdError, slug="wait-timeout", exit_code=wire.EXIT_TIMED_OU
 
 
 def until(
-    client: Client,
-    name: str,
-    reached: Callable[[View], bool],
-    *,
-    waiting_for: str,
-    force: str = "",
-    timeout_s: float | None = None,
-    directory: str | None = None,
-    since: float | None = None,
-    remark: Callable[[View], str] = lambda view: "",
-) -> Reply:
+    client: Client, name: str, reached: Callable[[View], bool], *,
+    waiting_for: str, force: str = "", timeout_s: float | None = None, directory: str | None = None,
+    since: float | None = None, remark: Callable[[View], str] = lambda view: "",
+) -> Reply:  # fmt: skip
     """Return the first reply for which ``reached`` holds.
 
     While no daemon answers, the state that is last known in the ralph's ``directory`` counts: the daemon of

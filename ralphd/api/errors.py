@@ -21,12 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 def problem(
-    error: RalphdError,
-    *,
-    status: int | None = None,
-    faults: Sequence[Mapping[str, str]] = (),
+    error: RalphdError, *, status: int | None = None, faults: Sequence[Mapping[str, str]] = (),
     headers: Mapping[str, str] | None = None,
-) -> Response:
+) -> Response:  # fmt: skip
     """Return the reply for ``error``; ``status`` overrides the one of its class."""
     code = status or error.status
     document: dict[str, object] = {

@@ -46,14 +46,9 @@ class StreamReply(Response):
     """
 
     def __init__(
-        self,
-        pieces: AsyncGenerator[bytes, None],
-        *,
-        media_type: str,
-        stopping: asyncio.Event,
-        turnstile: Turnstile,
-        send_s: float = SEND_S,
-    ) -> None:
+        self, pieces: AsyncGenerator[bytes, None], *,
+        media_type: str, stopping: asyncio.Event, turnstile: Turnstile, send_s: float = SEND_S,
+    ) -> None:  # fmt: skip
         super().__init__(media_type=media_type, headers={"cache-control": "no-store"})
         del self.headers["content-length"]
         self._pieces, self._send_s = pieces, send_s

@@ -253,13 +253,9 @@ def _judges(event: Event) -> bool:
 
 
 def has_come_through(
-    incident: Incident,
-    current: Supervision,
-    *,
-    started_at: Moment | None,
-    last_sign_at: Moment | None,
-    policy: Policy,
-) -> bool:
+    incident: Incident, current: Supervision, *,
+    started_at: Moment | None, last_sign_at: Moment | None, policy: Policy,
+) -> bool:  # fmt: skip
     """Whether a run has worked for long enough, where no report and no commit can show it (C3)."""
     state, said = current.state, current.said
     shows_otherwise = said.hello or said.iterates or incident.call.cause is Cause.GUARD

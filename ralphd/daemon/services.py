@@ -60,16 +60,9 @@ class EventPublisher:
     told: Counter[str] = field(default_factory=Counter)
 
     async def tell(
-        self,
-        kind: str,
-        data: Mapping[str, Any],
-        *,
-        ralph: str | None = None,
-        run_id: RunId | None = None,
-        at: Moment | None = None,
-        key: str | None = None,
-        destinations: Sequence[Destination] = (),
-    ) -> bool:
+        self, kind: str, data: Mapping[str, Any], *, ralph: str | None = None, run_id: RunId | None = None,
+        at: Moment | None = None, key: str | None = None, destinations: Sequence[Destination] = (),
+    ) -> bool:  # fmt: skip
         """Store and publish one event. Return False, and do nothing, when ``key`` was published before."""
         at = self._clock.now() if at is None else at
         every = (*self.added, *self.always, *destinations)

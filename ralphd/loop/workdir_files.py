@@ -93,12 +93,9 @@ class PlanReader:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        tasks: str,
-        added: Callable[[], tuple[Task, ...]] = lambda: (),
+        self, directory: Path, tasks: str, added: Callable[[], tuple[Task, ...]] = lambda: (),
         own: Callable[[Plan], Plan] = lambda plan: plan,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._directory, self._added, self._own = directory, added, own
         self._is_auto = tasks == AUTO
         self._file = tasks

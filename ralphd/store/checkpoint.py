@@ -76,16 +76,10 @@ class CheckpointManager(LoopFile[Checkpoint | None]):
 
     def __init__(self, home: Path, directory: Path) -> None:
         super().__init__(
-            home / CHECKPOINT_FILE,
-            to_json,
-            from_json,
-            empty=None,
-            failpoint="loop.checkpoint",
-            what="the checkpoint",
-            loss="the interrupted work starts again",
-            copy_in=directory,
+            home / CHECKPOINT_FILE, to_json, from_json, empty=None, failpoint="loop.checkpoint",
+            what="the checkpoint", loss="the interrupted work starts again", copy_in=directory,
             version=CHECKPOINT_VERSION,
-        )
+        )  # fmt: skip
         self._directory = directory
 
     def discard(self) -> Path | None:

@@ -256,16 +256,9 @@ class EventStore:
         return store
 
     async def append(
-        self,
-        type: str,
-        at: Moment,
-        ralph: str | None,
-        run_id: str | None,
-        data: Mapping[str, Any],
-        *,
-        key: str | None = None,
-        deliver_to: Sequence[Destination] = (),
-    ) -> StoredEvent | None:
+        self, type: str, at: Moment, ralph: str | None, run_id: str | None, data: Mapping[str, Any], *,
+        key: str | None = None, deliver_to: Sequence[Destination] = (),
+    ) -> StoredEvent | None:  # fmt: skip
         """Keep an event and queue its deliveries. Return None, and do nothing, if ``key`` is not new."""
 
         def add() -> StoredEvent | None:

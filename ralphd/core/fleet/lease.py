@@ -25,15 +25,9 @@ def is_claimable(key: Lease | None, ref: lease_model.RefSeen, host: HostName) ->
 
 
 def begin_claim(
-    item: Item,
-    host: HostName,
-    boot: str,
-    key: lease_model.KeySeen,
-    ref: lease_model.RefSeen,
-    *,
-    at: float,
-    boottime_s: float = 0.0,
-) -> LeaseStep:
+    item: Item, host: HostName, boot: str, key: lease_model.KeySeen, ref: lease_model.RefSeen, *,
+    at: float, boottime_s: float = 0.0,
+) -> LeaseStep:  # fmt: skip
     """Begin a claim over the key and the ref as they were read."""
     tokens = [each.token for each in (key.lease, ref.lease) if each is not None]
     lease = Lease(host, boot, next_token(item.token, *tokens), item=item.id, pushed=ref.tip)

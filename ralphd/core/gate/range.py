@@ -188,14 +188,9 @@ def opens_with_iteration(state: GateState) -> bool:
 
 
 def at_end(
-    state: GateState,
-    head: Position,
-    *,
-    code: int | None,
-    is_foreign: bool,
-    is_iteration: bool,
-    reports_boundaries: bool,
-) -> AtEnd:
+    state: GateState, head: Position, *,
+    code: int | None, is_foreign: bool, is_iteration: bool, reports_boundaries: bool,
+) -> AtEnd:  # fmt: skip
     """Return what becomes of the range when a run has ended with ``code`` and HEAD is at ``head``.
 
     ``is_foreign``: no daemon saw the end, and HEAD is younger than it. Only a run that ended well is judged

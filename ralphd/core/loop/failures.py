@@ -111,15 +111,9 @@ def _usage_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy:
 
 
 def _without(
-    loop: Loop,
-    iteration: Iteration,
-    at: Moment,
-    policy: LoopPolicy,
-    why: str,
-    until: Moment | None,
-    *,
+    loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy, why: str, until: Moment | None, *,
     guessed: bool = False,
-) -> _Sequel:
+) -> _Sequel:  # fmt: skip
     pool = pool_of(loop, policy).put_out(iteration.agent, why, until, guessed=guessed)
     loop = transitions.with_pool(loop, pool)
     agent = pool_after(loop, policy, iteration.agent).first(at, but=iteration.passed)

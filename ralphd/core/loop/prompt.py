@@ -18,16 +18,9 @@ MOST_LINE_CHARS = 500
 
 
 def prompt(
-    own: str,
-    *,
-    task: Task,
-    plan: Plan | None,
-    handoff: str = "",
-    trouble: Sequence[str] = (),
-    previous_attempt_context: str = "",
-    reverted: "RevertNotice | None" = None,
-    notes: Sequence[str] = (),
-) -> str:
+    own: str, *, task: Task, plan: Plan | None, handoff: str = "", trouble: Sequence[str] = (),
+    previous_attempt_context: str = "", reverted: "RevertNotice | None" = None, notes: Sequence[str] = (),
+) -> str:  # fmt: skip
     """Return the whole prompt. ``own`` is the user's prompt file; empty sections are left out."""
     state = ["## State of the repository\n", *(f"- {_cut(each)}" for each in trouble)] if trouble else []
     parts = [

@@ -57,14 +57,9 @@ def attempt(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) ->
 
 
 def rest(
-    loop: Loop,
-    iteration: Iteration,
-    at: Moment,
-    wait: Rest,
-    policy: LoopPolicy,
-    *,
+    loop: Loop, iteration: Iteration, at: Moment, wait: Rest, policy: LoopPolicy, *,
     for_an_agent: bool = False,
-) -> LoopStep:
+) -> LoopStep:  # fmt: skip
     """Wait, with the wait in the checkpoint. It does not outlast ``max_runtime_seconds``."""
     resume_at = None if wait.reason is PauseReason.RESOURCES else wait.until  # a slot is free at any time
     saved = model.SaveCheckpoint(wait.reason, iteration, resume_at, wait.why)

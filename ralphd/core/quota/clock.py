@@ -37,15 +37,9 @@ class Asked:
 
 
 def ask(
-    clock: QuotaClock,
-    by: str,
-    at: Moment,
-    rules: AccountRules,
-    *,
-    priority: int = 0,
-    force: Force = Force.NOTHING,
-    queued_at: Moment | None = None,
-) -> Asked:
+    clock: QuotaClock, by: str, at: Moment, rules: AccountRules, *,
+    priority: int = 0, force: Force = Force.NOTHING, queued_at: Moment | None = None,
+) -> Asked:  # fmt: skip
     """Decide whether ``by`` may start an attempt; note it as working or waiting (Q2, Q3, Q6).
 
     After a limit's end exactly one ralph gets the permit, as the probe. ``queued_at``: it waits since then,

@@ -12,13 +12,9 @@ from ralphd.core.time import rfc3339
 
 
 def explain_end(
-    ending: ExitFacts,
-    meant: Outcome,
-    said: RunReports,
-    after: Supervision,
-    policy: Policy,
+    ending: ExitFacts, meant: Outcome, said: RunReports, after: Supervision, policy: Policy,
     silence: Explanation | None,
-) -> Explanation:
+) -> Explanation:  # fmt: skip
     """Explain why a run's end led to the state ``after`` it."""
     ending = heard(ending, said)
     explained = replace(_ended(ending, meant, said, after, policy), done=_done(after, policy))

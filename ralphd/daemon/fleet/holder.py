@@ -104,19 +104,9 @@ class Holder(LeaseKeeper):
     """One item on this host. ``start``: the lease to take over, or the recorded one to continue."""
 
     def __init__(
-        self,
-        item: Item,
-        host: HostName,
-        boot: str,
-        fabric: Fabric,
-        work: Work,
-        rules: LeaseRules,
-        *,
-        record: Record,
-        report: Report,
-        clocks: Clocks | None = None,
-        start: TakeLease | Lease | None = None,
-    ) -> None:
+        self, item: Item, host: HostName, boot: str, fabric: Fabric, work: Work, rules: LeaseRules, *,
+        record: Record, report: Report, clocks: Clocks | None = None, start: TakeLease | Lease | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(item.repo, item.branch, host, boot, fabric, rules, clocks or Clocks())
         self.item, self.work = item, work
         self._record, self._report, self._start = record, report, start

@@ -33,18 +33,10 @@ class Watcher:
     """
 
     def __init__(
-        self,
-        host: HostName,
-        fabric: Fabric,
-        rules: lease_model.LeaseRules,
-        *,
-        fits: Callable[[str, ItemId], bool],
-        fence_of: Callable[[ItemId], Awaitable[Fence]],
-        take: Take,
-        report: Report,
-        clocks: Clocks | None = None,
-        chance: Callable[[], float] = random.random,
-    ) -> None:
+        self, host: HostName, fabric: Fabric, rules: lease_model.LeaseRules, *,
+        fits: Callable[[str, ItemId], bool], fence_of: Callable[[ItemId], Awaitable[Fence]], take: Take,
+        report: Report, clocks: Clocks | None = None, chance: Callable[[], float] = random.random,
+    ) -> None:  # fmt: skip
         self._host, self._fabric, self._rules, self._chance = host, fabric, rules, chance
         self._fits, self._fence_of, self._take, self._report = fits, fence_of, take, report
         self._clocks = clocks or Clocks()

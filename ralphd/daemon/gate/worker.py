@@ -76,14 +76,9 @@ class GateWorker:
     """Carries out the orders of one gate run, and the tests before a first run."""
 
     def __init__(
-        self,
-        account: "RalphRecord",
-        services: "Services",
-        memory: GateMemory,
-        git: "GitEffects",
-        tests: "GateTests",
-        post: Callable[[Event], None],
-    ) -> None:
+        self, account: "RalphRecord", services: "Services", memory: GateMemory, git: "GitEffects",
+        tests: "GateTests", post: Callable[[Event], None],
+    ) -> None:  # fmt: skip
         self._account, self._services, self._post = account, services, post
         self._memory, self._git, self._tests = memory, git, tests
 

@@ -147,16 +147,9 @@ class Announcer:
         await self._tell("incident.acknowledged", data, text, whom, at=at, key=key)
 
     async def _tell(
-        self,
-        kind: str,
-        data: Mapping[str, Any],
-        text: str | None,
-        whom: Audience,
-        *,
-        at: Moment,
-        key: str | None,
-        level: int = logging.INFO,
-    ) -> None:
+        self, kind: str, data: Mapping[str, Any], text: str | None, whom: Audience, *,
+        at: Moment, key: str | None, level: int = logging.INFO,
+    ) -> None:  # fmt: skip
         """Publish an event; what becomes of an incident is entered in the history first."""
         if key is not None and kind.startswith("incident."):
             entry = {"run_id": whom.facts.run_id, "what": kind.removeprefix("incident."), "data": data}

@@ -245,15 +245,9 @@ async def pinned_authority(address: str, pin: str, *, limit_s: float = CONNECT_S
 
 @asynccontextmanager
 async def connected(
-    servers: Sequence[str],
-    *,
-    ca: str,
-    seed: str,
-    inbox: str,
-    tls_name: str = "",
-    faults: list[str] | None = None,
-    limit_s: float = CONNECT_S,
-) -> AsyncIterator["Client"]:
+    servers: Sequence[str], *, ca: str, seed: str, inbox: str, tls_name: str = "",
+    faults: list[str] | None = None, limit_s: float = CONNECT_S,
+) -> AsyncIterator["Client"]:  # fmt: skip
     """Connect as the user of this seed. Raises HubUnreachable with the reason, UsageError for an address.
 
     What the hub refuses afterwards is appended to ``faults``, MOST_FAULTS at most: a refused publish is

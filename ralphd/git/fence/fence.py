@@ -17,13 +17,7 @@ from ralphd.core.fleet.model import HostName, Lease, LeaseForm
 from ralphd.core.text import short_sha
 from ralphd.dataclass import dataclass
 from ralphd.git import remote
-from ralphd.git.fence.lease_ref import (
-    Aside,
-    LeaseState,
-    is_stored,
-    read_lease,
-    write_lease,
-)
+from ralphd.git.fence.lease_ref import Aside, LeaseState, is_stored, read_lease, write_lease
 from ralphd.git.rewrite.move_branch import HEADS
 from ralphd.git.runner import GitRunner, NotDone, error_text, isolated
 

@@ -44,15 +44,9 @@ class NotTestable(NotDone):
 
 
 def prepare(
-    repository: Path,
-    work_tree: Path,
-    tree: Path,
-    commit: str,
-    *,
-    old: Path | None = None,
-    is_whole: bool = False,
-    scratch: Path | None = None,
-) -> None:
+    repository: Path, work_tree: Path, tree: Path, commit: str, *,
+    old: Path | None = None, is_whole: bool = False, scratch: Path | None = None,
+) -> None:  # fmt: skip
     """Have ``tree`` hold exactly ``commit``; make it, and remove ``old``, if it is not there.
 
     ``is_whole``: without ignored files. ``scratch`` is a directory that no run can write. Blocks. Raises
