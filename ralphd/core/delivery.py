@@ -216,8 +216,7 @@ def message_id(event: StoredEvent, key: str) -> str:
 
 def sequel(answer: Answer, delivery: Delivery, *, now: "Moment", jitter: float) -> Sequel:
     """Return what follows from an answer. ``jitter`` in [0, 1) spreads a wait by 10 % to either side."""
-    why = why_failed(answer)
-    if why is None:
+    if (why := why_failed(answer)) is None:
         return Delivered()
     if is_gone(answer):
         return Disable(why)

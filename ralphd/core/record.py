@@ -159,8 +159,7 @@ class LastChange:
 
 def change_of(before: Supervision, event: Event, after: Supervision, head: str | None) -> LastChange | None:
     """Return the progress that ``event`` has brought, or None. ``head`` is abbreviated."""
-    what = _what(before, event, after, head)
-    if what is None:
+    if (what := _what(before, event, after, head)) is None:
         return None
     return LastChange(what if len(what) <= MOST_CHARS else what[: MOST_CHARS - 1] + "…", event.at)
 

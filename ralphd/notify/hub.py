@@ -38,8 +38,7 @@ class Subscription:
     """
 
     def __init__(self, registry: "set[Subscription]", bound: int) -> None:
-        self._registry = registry
-        self._bound = bound
+        self._registry, self._bound = registry, bound
         self._waiting: deque[StoredEvent] = deque()
         self._news = asyncio.Event()
         self._ended = False

@@ -144,8 +144,7 @@ def load_file(path: Path, version: int, read: Callable[[dict[str, Any]], T]) -> 
 
     Raises Broken for anything else, which is then set aside, and NewerState (F2).
     """
-    stored = files.read_json(path)
-    if stored is None:
+    if (stored := files.read_json(path)) is None:
         return None
     files.refuse_newer(path, stored.get("version"), version)
     try:

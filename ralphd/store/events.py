@@ -45,9 +45,7 @@ class Outbox:
         self.counted: Counter[str] = Counter()
         self.last_id, self._asked_at = 0, 0.0
         self._lanes: dict[tuple[str, str | None], _Lane] = {}
-        self._clock = clock
-        self._record = record
-        self._read = read
+        self._clock, self._record, self._read = clock, record, read
         # The last ones that are finished: the file may not have them yet.
         self._ended: dict[int, KeptDelivery] = {}
 
@@ -166,8 +164,7 @@ class Outbox:
 
         If its message waits already, that becomes due now instead, behind the head of its lane.
         """
-        kept = self.find(delivery_id)
-        if kept is None:
+        if (kept := self.find(delivery_id)) is None:
             return None
         to, message = kept.delivery.destination, kept.delivery.message_id
         if waiting := next((each for each in self.pending(to) if each.message_id == message), None):

@@ -33,8 +33,7 @@ class Broken(Exception):
 
     def __init__(self, path: Path, why: str, kept_as: Path | None) -> None:
         super().__init__(f"{path}: {why}")
-        self.why = why
-        self.kept_as = kept_as
+        self.why, self.kept_as = why, kept_as
 
 
 class Held(Exception):
@@ -165,8 +164,7 @@ class Lock:
     """
 
     def __init__(self, path: Path, fd: int) -> None:
-        self.path = path
-        self.fd = fd
+        self.path, self.fd = path, fd
 
     @classmethod
     def acquire(cls, path: Path, text: str) -> "Lock":

@@ -188,8 +188,7 @@ class ProgressFile:
     """
 
     def __init__(self, path: Path, newest: Callable[[int], Sequence[Mapping[str, Any]]]) -> None:
-        self._path = path
-        self._newest = newest
+        self._path, self._newest = path, newest
         self._is_behind = True
         self.degraded = False
 

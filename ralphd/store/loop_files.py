@@ -179,8 +179,7 @@ class FileWatch(Generic[T]):
 
     def __init__(self, path: Path, read: Callable[[Path], T | None]) -> None:
         self.value: T | None = None
-        self._path = path
-        self._read = read
+        self._path, self._read = path, read
         self._signature: tuple[int, int, int] | None = None
 
     def look(self) -> None:

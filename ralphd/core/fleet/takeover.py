@@ -79,8 +79,7 @@ def step(watch: LeaseWatch, fact: lease_model.LeaseFact, rules: LeaseRules, at: 
 
 
 def _tick(watch: LeaseWatch, tick: lease_model.Tick, rules: LeaseRules, at: float) -> WatchStep:
-    since = tick.connected_since
-    if since is None:
+    if (since := tick.connected_since) is None:
         return _alive(watch, max(at, watch.alive_at)), ()
     if since > watch.alive_at:
         watch = _alive(watch, since)

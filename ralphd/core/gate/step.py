@@ -187,8 +187,7 @@ def _red(run: GateRun, policy: GatePolicy) -> GateRun:
             why = "the tests failed, and were not green before: nothing is blamed on these commits"
             return _say(run, Verdict(VerdictKind.UNTESTED, why, Baseline.RED))
         if (doubt := run.boundary.doubt) and not goes_back:
-            why = f"{fails}, and nothing is reverted: {doubt}"
-            return _say(run, _paused(why))
+            return _say(run, _paused(f"{fails}, and nothing is reverted: {doubt}"))
         if _is_excused(run):
             return _say(run, _not_ours(run))
     if run.boundary.descends and (left := tuple(commit.sha for commit in run.left)):

@@ -127,8 +127,7 @@ def begin(queue: LandingQueue) -> LandingQueue:
 
 def step(queue: LandingQueue, fact: model.LandingFact, policy: LandingPolicy, at: Moment) -> LandingQueue:
     """Return the queue after what came of its batch's step. A fact of another step changes nothing."""
-    batch = queue.batch
-    if batch is None:
+    if (batch := queue.batch) is None:
         return queue
     match batch.doing, fact:
         case _, model.Hindered(why=why, retry_after_s=after_s):

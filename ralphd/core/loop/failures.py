@@ -200,8 +200,7 @@ def _again(loop: Loop, iteration: Iteration, at: Moment, kind: FailureKind, poli
         wait = Rest(at + wait_s, PauseReason.ERROR, why)
         return rest(loop, iteration, at, wait, policy), f"{iteration.agent} again in {wait_s:g} s"
     iteration = replace(iteration, passed=(*iteration.passed, iteration.agent))
-    agent = pool_of(loop, policy).first(at, but=iteration.passed)
-    if agent is None:
+    if (agent := pool_of(loop, policy).first(at, but=iteration.passed)) is None:
         return _give_up_task(loop, iteration), "the task is put back"
     return attempt(loop, handed_to(agent, iteration), at, policy), f"{agent} continues"
 

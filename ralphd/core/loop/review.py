@@ -160,8 +160,7 @@ def _findings(items: Sequence[Any], place: str = "", depth: int = 1) -> Iterator
 def _finding(item: Mapping[str, Any], place: str) -> ReviewFinding:
     text = _first(item, _TEXTS) or json.dumps(item)[:MOST_TEXT_CHARS]
     id_, rule = (plain(_first(item, names), _SHORT) for names in (("id",), _RULES))
-    where = _place(item)
-    if not where:
+    if not (where := _place(item)):
         line = _line(item)
         where = f"{place}:{line}" if place and line else place
     if rule and not id_:  # a rule is not an id: it becomes part of the text, and with the place the id

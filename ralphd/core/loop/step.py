@@ -176,8 +176,7 @@ def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | N
         return transitions.ended(loop, end, model.ClearCheckpoint())
     if over := transitions.end_now(loop, None, at, policy):
         return over
-    task = _resumed_task(loop, resumed, policy)
-    if task is None:
+    if (task := _resumed_task(loop, resumed, policy)) is None:
         resumed = None
         choice = tasks.choose(loop.plan, loop.ledger, max_task_failures=policy.max_task_failures)
         if choice.task is None:

@@ -229,8 +229,7 @@ def state_of(clock: QuotaClock, at: Moment) -> str:
 
 def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
     """Return the event about the last change of an account: type, key and data; None if there was none."""
-    limit = clock.limit
-    if limit is not None:
+    if (limit := clock.limit) is not None:
         until, by = rfc3339(limit.until), limit.met_by
         message = f"account {clock.account}: {limit.name}, met by {by}; nobody starts before {until}"
         data = {"message": message, "account": clock.account, "agent": clock.agent}

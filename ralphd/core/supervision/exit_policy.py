@@ -211,7 +211,8 @@ def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> 
     if limit := limit_reached(tally, ending.at, policy):
         return _limited(finished, ending, limit)
     reason = model.Reason.ITERATION_PAUSE if policy.mode is model.Mode.ITERATION else model.Reason.RESTART
-    return _wait(finished, reason, ending.at, policy.iteration_pause_s)
+    waiting = model.Waiting(reason, ending.at, ending.at + policy.iteration_pause_s)
+    return finished.enter(waiting, model.WakeAt(waiting.until))
 
 
 def _after_pause(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
@@ -263,7 +264,9 @@ def _after_failure(current: Supervision, ending: ExitFacts, meant: Outcome, poli
 
 
 def _tell_retry(how: str, wait: model.Waiting, failures: int, policy: Policy) -> tuple[Announce, ...]:
-    delay = f"retrying in {_seconds(wait.until - wait.since)}s"
+    # 30, 0.1, 1000000: a difference of two moments carries noise that nobody meant
+    delay_s = f"{wait.until - wait.since:.3f}".rstrip("0").rstrip(".")
+    delay = f"retrying in {delay_s}s"
     attempt = f"(attempt {failures + 1}/{policy.max_retries})"
     if wait.reason is model.Reason.RESTART_LIMIT:
         delay = f"max_restarts_per_hour = {policy.max_restarts_per_hour} reached, {delay}"
@@ -271,11 +274,6 @@ def _tell_retry(how: str, wait: model.Waiting, failures: int, policy: Policy) ->
         Announce("ralph.retrying", f"{how} — {delay} {attempt}", wait_until=wait.until),
         Announce("wait.started", wait_until=wait.until),
     )
-
-
-def _seconds(delay_s: float) -> str:
-    """``30``, ``0.1``, ``1000000``: a difference of two moments carries noise that nobody meant."""
-    return f"{delay_s:.3f}".rstrip("0").rstrip(".")
 
 
 def _done(current: Supervision, ending: ExitFacts, text: str, done: model.Done | None = None) -> Step:
@@ -292,7 +290,3 @@ def uncommitted_words(names: Sequence[str]) -> str:
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     what = "1 file was" if len(names) == 1 else f"{len(names)} files were"
     return f"{what} not committed: {shown}{more}; next: git status"
-
-
-def _wait(current: Supervision, reason: model.Reason, at: Moment, delay_s: float) -> Step:
-    return current.enter(model.Waiting(reason, at, at + delay_s), model.WakeAt(at + delay_s))
