@@ -104,8 +104,7 @@ def http_status(value: object) -> int | None:
 
 def epoch(value: object) -> float | None:
     """Return a moment from an epoch in seconds or milliseconds."""
-    moment = number(value, _MAX_EPOCH)
-    if not moment:
+    if not (moment := number(value, _MAX_EPOCH)):
         return None
     return moment / 1000 if moment > 1e11 else moment
 

@@ -67,8 +67,7 @@ class LoopAccounts:
     def ask(self, agent: str, at: Moment) -> Hold | None:
         """Return what holds the agent's attempt back; None: it has the permit (Q2, Q3, Q6)."""
         force, self.force = self.force, Force.NOTHING
-        account = self._account(agent)
-        if account is None:
+        if (account := self._account(agent)) is None:
             self._withdraw("")
             return None
 
@@ -79,8 +78,7 @@ class LoopAccounts:
             )  # fmt: skip
             return asked.clock, asked.hold
 
-        hold = self._change(account, decide)
-        if hold is None:
+        if (hold := self._change(account, decide)) is None:
             self._holds.pop(agent, None)
             self._answered, self._queued_at = False, None
             self._withdraw(account.id)
@@ -95,8 +93,7 @@ class LoopAccounts:
     def freed(self, at: Moment) -> str | None:
         """Return an agent whose hold has changed since it was noted, or ended: it may ask again."""
         for agent, hold in self._holds.items():
-            account = self._account(agent)
-            if account is None:
+            if (account := self._account(agent)) is None:
                 continue
             clock = self._member.peek(account.id)
             current = quota.hold_of(clock, self._member.by, at, account.rules, priority=self._priority)
@@ -112,8 +109,7 @@ class LoopAccounts:
 
     def ended(self, end: AttemptEnd) -> None:
         """Note the end of an attempt: its limit for all others (Q2), or its answer; and free its slot."""
-        account = self._account(end.agent)
-        if account is None:
+        if (account := self._account(end.agent)) is None:
             return
         by, now = self._member.by, time.time()
 

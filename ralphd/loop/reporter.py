@@ -38,8 +38,7 @@ class Reporter:
     """Sends reports to the Regent. ``commits`` are those of the iteration in progress."""
 
     def __init__(self, reports: "Reports", settings: "LoopSettings") -> None:
-        self._reports = reports
-        self._settings = settings
+        self._reports, self._settings = reports, settings
         self.commits: tuple[str, ...] = ()
         self._agent: str | None = None
 

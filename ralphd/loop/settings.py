@@ -88,8 +88,7 @@ def supervised(home: Path, directory: Path, environ: Mapping[str, str], *, pause
     ``pause``: without an agent the loop ends with 75, unless the configuration says otherwise. Raise
     RalphdError if ``home`` holds no ralph.
     """
-    definition = RalphFiles(home).load_definition()
-    if definition is None:
+    if (definition := RalphFiles(home).load_definition()) is None:
         raise ConfigFaults(f"{home} holds no ralph", mend="ralphctl start, in its working directory")
     configuration = Configuration.from_pinned(definition.configuration)
     run_id = environ.get("RALPH_RUN_ID", "")

@@ -32,11 +32,9 @@ router = routes("/v1", "events")
 
 @router.get("/events", responses={200: EVENTS}, response_class=Response)
 async def follow_events(
-    request: Request,
-    host: TheHost,
-    query: Annotated[EventsQuery, Query()],
+    request: Request, host: TheHost, query: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[str | None, Header()] = None,
-) -> StreamReply:
+) -> StreamReply:  # fmt: skip
     """Server-sent events, each ``{id, type, at, ralph, run_id, data}``.
 
     Begins after ``Last-Event-ID`` (what a client sends by itself when it comes again), else after ``since``,
@@ -105,8 +103,7 @@ class Feed:
             while True:
                 await asyncio.wait({coming, stopping}, timeout=PING_S, return_when=asyncio.FIRST_COMPLETED)
                 if coming.done():
-                    event = coming.result()
-                    if event is None:
+                    if (event := coming.result()) is None:
                         return
                     coming = asyncio.ensure_future(anext(events, None))
                     if event.id > self._last + 1:

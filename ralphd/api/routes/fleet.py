@@ -78,11 +78,9 @@ async def drain_host(
 
 @router.get("/events", responses={200: EVENTS}, response_class=Response)
 async def follow_fleet_events(
-    request: Request,
-    host: TheHost,
-    query: Annotated[EventsQuery, Query()],
+    request: Request, host: TheHost, query: Annotated[EventsQuery, Query()],
     last_event_id: Annotated[str | None, Header()] = None,
-) -> StreamReply:
+) -> StreamReply:  # fmt: skip
     """Server-sent events of all machines, as those of `GET /v1/events`, with the machine as `host`.
 
     The id counts in the fleet. Ends where the hub does not answer any more: come again with `Last-Event-ID`.

@@ -16,5 +16,4 @@ async def show_quota(host: TheHost) -> Response:
 
     The clocks are those of all ralphs of the user, of `ralphctl build` too.
     """
-    accounts = await asyncio.to_thread(host.quota_views)
-    return json_reply({"accounts": accounts})
+    return json_reply({"accounts": await asyncio.to_thread(host.quota_views)})

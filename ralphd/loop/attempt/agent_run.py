@@ -150,8 +150,7 @@ class AgentRun:
             await asyncio.wait({ending, watcher}, return_when=asyncio.FIRST_COMPLETED)
             if watcher.done():
                 watcher.result()  # nothing may run unwatched: a bug in the watch is raised here
-            request = await ending
-            if request is not None:
+            if (request := await ending) is not None:
                 await self._terminate(process, request, monitor)
         finally:
             watcher.cancel()
@@ -174,8 +173,7 @@ class AgentRun:
             who=who,
         )
         monitor, limits = StallMonitor(subject, self._clock), subject.limits
-        grace_s = min(spec.lost_grace_s, limits.hang_timeout_s)
-        if grace_s:
+        if grace_s := min(spec.lost_grace_s, limits.hang_timeout_s):
             hasty = replace(limits, hang_timeout_s=grace_s, startup_grace_s=0.0)
             impatient = replace(who, hang_key="a lost connection, transient_pattern_grace_seconds")
             output.on_lost = lambda: monitor.judge_by(

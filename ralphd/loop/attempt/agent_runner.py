@@ -91,8 +91,7 @@ class ReviewRun:
             request = TerminationRequest(OurDoing.TIMEOUT, f"it ran into its time limit of {span(limit_s)}")
             timer = asyncio.get_running_loop().call_later(limit_s, self._termination.end, request)
         try:
-            reason = await self._termination.wait(process)
-            if reason is not None:
+            if (reason := await self._termination.wait(process)) is not None:
                 await terminate(process, reason)
             return reason
         finally:

@@ -236,8 +236,7 @@ class AttemptRunner:
     """One attempt after the other. ``latest`` is the last agent's answer, with the attempt's finding."""
 
     def __init__(self, context: "LoopContext", plans: "PlanReader", save: SaveIteration) -> None:
-        self._context = context
-        self._plans = plans
+        self._context, self._plans = context, plans
         self._mode = RepairMode(context.settings.configuration.git.repair)
         self.agents = AgentRunner(context, save)
         self.is_running = False
