@@ -79,8 +79,7 @@ class HttpReply:
                 self._is_chunked = False
         if self._left <= 0:
             return b""
-        part = self._file.read1(min(most, self._left))
-        if not part:
+        if not (part := self._file.read1(min(most, self._left))):
             raise CutOff("the reply ends within its body")
         self._left -= len(part)
         if self._is_chunked and not self._left:
@@ -102,8 +101,7 @@ class UnixConnection:
     sock: socket.socket
 
     def __init__(self, path: str, timeout_s: float) -> None:
-        self.path = path
-        self.timeout_s = timeout_s
+        self.path, self.timeout_s = path, timeout_s
 
     def connect(self) -> None:
         """Connect. Raise OSError."""

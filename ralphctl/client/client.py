@@ -51,8 +51,7 @@ class Client:
         ``sticks``: keep to the daemon that answered first. When that of ``ralphctl build`` has ended, the
         next daemon, which may know another ralph of the same name, must not be asked in its place.
         """
-        self._find = find
-        self._reports_waits = reports_waits
+        self._find, self._reports_waits = find, reports_waits
         self._sticks, self._path = sticks, ""
         self._headers: Mapping[str, str] = {}
 

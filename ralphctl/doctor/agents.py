@@ -97,8 +97,7 @@ def login_result(name: str, command: str, answer: ProgramOutput | None, keys: Se
 
 
 def git(environ: Mapping[str, str]) -> CheckResult:
-    path = shutil.which("git", path=environ.get("PATH"))
-    if path is None:
+    if (path := shutil.which("git", path=environ.get("PATH"))) is None:
         return warning("not on PATH: ralphd cannot run the test guard or take snapshots", "apt install git")
     version = re.search(r"(\d+)\.(\d+)[\w.]*", repo.line(Path("/"), "version") or "")
     if version is None:

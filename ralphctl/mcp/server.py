@@ -87,8 +87,7 @@ class GuardedServer(MCPServer[Any]):
             self._calls -= 1
 
     def _refusal(self, name: str, arguments: dict[str, Any]) -> str:
-        schema = self._tool_input_schema(name)
-        if schema is None:
+        if (schema := self._tool_input_schema(name)) is None:
             return f"unknown tool {name[:100]!r}; the tools: {', '.join(self.allowed)}"
         if name not in self.allowed:
             return f"{name} is not allowed here; to allow it: ralphctl mcp --allow {name}"

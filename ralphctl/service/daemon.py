@@ -192,8 +192,7 @@ class PrivateDaemon:
 
     def is_alive(self) -> bool:
         """Return whether it lives. Reap everything that has ended below this process."""
-        ends = processes.reap()
-        self.code = ends.get(self._pid, self.code)
+        self.code = processes.reap().get(self._pid, self.code)
         return self.code is None
 
     def cut(self) -> None:

@@ -138,8 +138,7 @@ class WebApp:
                 last = time.monotonic()
                 yield b"retry: 2000\n\n"
                 while self._devices.is_paired(device):
-                    names = await changes.taken(_LOOK_S)
-                    if names:
+                    if names := await changes.taken(_LOOK_S):
                         lines = [f"data: {json.dumps({'ralph': each})}\n\n" for each in names]
                         yield "".join(lines).encode()
                         await asyncio.sleep(_GAP_S)
@@ -159,8 +158,7 @@ class WebApp:
         return _json({"ticket": ticket, "number": number}, 202)
 
     async def _paired(self, request: WebRequest, ticket: str) -> Response:
-        paired = await self._desk.outcome(ticket)
-        if paired is None:
+        if (paired := await self._desk.outcome(ticket)) is None:
             return _json({}, 202)
         role, session = paired
         reply = _json({"role": role})

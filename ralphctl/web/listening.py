@@ -31,8 +31,7 @@ _BACKLOG: Final = 64
 
 def site_of(listen: str, hosts: tuple[str, ...]) -> Site:
     """Return where the page is. Raise RalphdError for an interface that has no address."""
-    where = listen.rpartition(":")[0].strip("[]")
-    if not where:
+    if not (where := listen.rpartition(":")[0].strip("[]")):
         return Site(listen, hosts)
     found = [each.address for each in psutil.net_if_addrs().get(where, ()) if each.family == socket.AF_INET]
     try:

@@ -254,15 +254,12 @@ def _sections(given: Sequence[PageSection], level: int) -> Markup:
     return _safe("".join(line for each in given for line in document.page_section(each, level)))
 
 
-def _finalized(value: object) -> object:
-    return value if isinstance(value, Markup) else plain(value)
-
-
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("ralphctl.web"), autoescape=True, undefined=jinja2.StrictUndefined,
-        finalize=_finalized, trim_blocks=True, lstrip_blocks=True, auto_reload=False,
+        finalize=lambda value: value if isinstance(value, Markup) else plain(value),
+        trim_blocks=True, lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
     environment.globals |= {
         "static": _static,

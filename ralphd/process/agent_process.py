@@ -257,8 +257,7 @@ async def start(command: AgentCommand) -> AgentProcess:
 
 def _pinned(cookie: str, pid: int, pipes: Pipes, known: Iterable[int]) -> AgentProcess:
     try:
-        ticks = tree.start_ticks(pid)
-        if ticks is None:
+        if (ticks := tree.start_ticks(pid)) is None:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return AgentProcess(cookie, Identity(pid, ticks), os.pidfd_open(pid), pipes, known)
     except OSError:  # no descriptor left: what cannot be watched must not live

@@ -15,6 +15,7 @@ from typing import TypeAlias
 
 from ralphd.errors import CommandNotStartable
 from ralphd.plain_files import open_plain, peek
+from ralphd.process.machine import wait_at_most
 from ralphd.process.rundir import StartFault
 
 LONGEST_LINE = 256
@@ -54,9 +55,7 @@ async def read_report(descriptor: int, limit_s: float) -> bytes | None:
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, readable.set)
     try:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await readable.wait()
+        await wait_at_most(limit_s, readable)
     finally:
         loop.remove_reader(descriptor)
     os.set_blocking(descriptor, False)  # after a timeout: it is there if this process was stopped meanwhile

@@ -50,8 +50,7 @@ class StallMonitor:
     """Watch one tree. ``run`` continues until it is cancelled, or the tree is to be ended."""
 
     def __init__(self, subject: Subject, clock: Clock) -> None:
-        self._subject = subject
-        self._clock = clock
+        self._subject, self._clock = subject, clock
         self._observer: Observer | None = None
         now = clock.now()
         self.watch = stall_detector.begun(now, subject.began_at, self._last_output(), age_s=subject.age_s)

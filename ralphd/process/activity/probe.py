@@ -274,8 +274,7 @@ class Observer:
     """
 
     def __init__(self, looked_at: Tree, files: DirectoryWatch) -> None:
-        self._tree = looked_at
-        self._files = files
+        self._tree, self._files = looked_at, files
         self._before: TreeSnapshot | None = None
         self._current: TreeSnapshot | None = None
         self._early = Changes()

@@ -316,8 +316,7 @@ class RalphLog:
         try:
             while not stopping.is_set():
                 is_last = ended()  # asked before the read: nothing comes after it
-                batch = reader.next()
-                if batch is None:
+                if (batch := reader.next()) is None:
                     if is_last or reader.is_past():
                         return
                     await asyncio.sleep(last_at + _POLL_S - time.monotonic())

@@ -92,8 +92,7 @@ def _is_newer(path: Path, since: Moment) -> bool:
 
 
 def _end(runs: Runs) -> Start:
-    ids = runs.ids()
-    if not ids:
+    if not (ids := runs.ids()):
         return Start(None)
     log, regent = _backwards(runs, ids[-1], superseded=False)
     return Start(Cursor(ids[-1], log.number, log.offset, regent.offset))
