@@ -37,8 +37,7 @@ class Admission:
 
     async def admit(self, wanted: Candidate, *, start: bool, resume: bool | None) -> Regent:
         """Register a new ralph, or replace the definition of a known one that does not run."""
-        known = self._roster.find(wanted.definition.name)
-        if known is None:
+        if (known := self._roster.find(wanted.definition.name)) is None:
             return await self._take_on(wanted, start=start, resume=resume)
         await self._replace(known, wanted, start=start, resume=resume)
         return known

@@ -115,8 +115,7 @@ def _agents(configuration: Configuration, environment: Mapping[str, str]) -> "li
 
 
 def _plan_words(directory: Path, tasks: str) -> list[str]:
-    plan = read_plan(directory, tasks)
-    if plan is None:
+    if (plan := read_plan(directory, tasks)) is None:
         return ["no task list found: each iteration gets the prompt alone"]
     if plan.fault is not None:
         mend = f"put {plan.file} right, or name another one by [ralph] tasks"

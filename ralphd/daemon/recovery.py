@@ -84,8 +84,7 @@ def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) ->
     remove_leftovers(files.home, of=files.own)  # only ours: a loop that lives writes its own files there
     before = len(recovered)
     try:
-        definition = _definition(files, recovered)
-        if definition is None:
+        if (definition := _definition(files, recovered)) is None:
             return None
         sound = len(recovered) == before
         record = _record(files, recovered)

@@ -127,8 +127,7 @@ class DaemonsWebhooks:
         async with self._changing:
             self._refuse_newer()
             new = webhook_views.checked(asked, may_be_private=self._users.present.notify.allow_private)
-            before = self._stored.added.get(new.id)
-            if before is None:
+            if (before := self._stored.added.get(new.id)) is None:
                 self._refuse_twin(new)
             new = replace(new, name=self._name_for(new, before))
             if why := await self._courier.why_unusable(new):
@@ -193,18 +192,15 @@ class DaemonsWebhooks:
         """Send the message of a delivery again, under the same id. Raises NotFound, WebhookConflict."""
         kept, mend = "deliveries are kept as long as their event, 30 days", "ralphctl webhooks deliveries"
         missing = NotFound(f"there is no delivery {delivery_id}", why=kept, mend=mend)
-        stored = await self._events.delivery(delivery_id)
-        if stored is None:
+        if (stored := await self._events.delivery(delivery_id)) is None:
             if why := self._events.degraded:
                 raise DaemonBusy("deliveries cannot be read now", why=why, mend="try again later")
             raise missing
-        to = self.destinations().get(stored.delivery.destination)
-        if to is None:
+        if (to := self.destinations().get(stored.delivery.destination)) is None:
             raise WebhookConflict(f"delivery {delivery_id} cannot be sent again: its webhook was removed")
         if why := self.why_gone(to.id):
             raise WebhookConflict(f"webhook {to.name} {why}", mend=f"ralphctl webhooks test {to.name}")
-        again = await self._events.replay(delivery_id)
-        if again is None:
+        if (again := await self._events.replay(delivery_id)) is None:
             raise missing
         self._services.news.nudge()
         return webhook_views.delivery_view(again, to)

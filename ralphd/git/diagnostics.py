@@ -76,8 +76,7 @@ def in_the_way(directory: Path) -> tuple[str, ...]:
 
     Empty without any, and outside of a repository.
     """
-    repository = Repository.find(directory)
-    if repository is None:
+    if (repository := Repository.find(directory)) is None:
         return ()
     lock = repository.git / "index.lock"
     lines = [lock_message(lock)] if lock.exists() else []

@@ -133,8 +133,7 @@ def _of_other_branches(git: GitRunner, revisions: list[str]) -> set[str]:
 
 def _fetched(git: GitRunner, revisions: list[str], head_log: Path) -> set[str]:
     """Return all commits of a range, merged ones too, that were not made in this repository."""
-    tips = _fetched_tips(git, head_log)
-    if not tips:
+    if not (tips := _fetched_tips(git, head_log)):
         return set()
     not_fetched = _rev_list(git, [*revisions, *(f"^{tip}" for tip in islice(tips, _MOST_TIPS))])
     fetched = _rev_list(git, revisions) - not_fetched

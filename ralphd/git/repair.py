@@ -136,8 +136,7 @@ def _reattach(git: GitRunner, label: str, branch: str | None) -> str:
 
 def _keep_head(git: GitRunner, label: str) -> str:
     """Keep HEAD under a ref of its own and return its name; empty without a commit."""
-    head = git.commit("HEAD")
-    if head is None:
+    if (head := git.commit("HEAD")) is None:
         return ""
     ref = f"{LEFT}{ref_name(label)}/{head[:12]}"
     git.update_refs(f"update {ref} {head}")

@@ -208,8 +208,7 @@ class Repository:
         """
         try:
             with _regular_file(self._reflog) as descriptor:
-                begin = _offset_after(descriptor, since)
-                if begin is None:
+                if (begin := _offset_after(descriptor, since)) is None:
                     return None
                 data = os.pread(descriptor, READ_BYTES, begin)
         except OSError:

@@ -75,8 +75,7 @@ class GitRunner:
         self.directory = directory
         self._deadline = time.monotonic() + limit_s
         self._extra_settings = settings
-        repository = Repository.find(directory)
-        if repository is None:
+        if (repository := Repository.find(directory)) is None:
             raise NotDone("this is not a git repository")
         self.repository = repository
         self.work = repository.git / "ralph-guard"

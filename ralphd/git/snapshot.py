@@ -65,8 +65,7 @@ class _Taking:
     """One snapshot being taken, in a copy of the index."""
 
     def __init__(self, git: GitRunner, index: Path) -> None:
-        self._git = git
-        self._index = index
+        self._git, self._index = git, index
         self._env = {"GIT_INDEX_FILE": str(index)}
         self._failures = 0
 
@@ -145,8 +144,7 @@ class _Taking:
         self._failures += 1
         if self._failures > _MOST_FAILURES:
             raise NotDone(f"git update-index ended with {code}; is the disk full?")
-        middle = len(names) // 2
-        if not middle:
+        if not (middle := len(names) // 2):
             return names
         return [*self._stage(names[:middle], *how), *self._stage(names[middle:], *how)]
 

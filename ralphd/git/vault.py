@@ -86,8 +86,7 @@ class Vault:
     """The copy of one work tree's repository. All methods block."""
 
     def __init__(self, path: Path, top: Path) -> None:
-        self.path = path
-        self.top = top
+        self.path, self.top = path, top
         self.folder = path / "ralph" / _digest(top)
         self._new, self._old = self.folder.with_suffix(".new"), self.folder.with_suffix(".old")
 
@@ -95,13 +94,11 @@ class Vault:
     def of(cls, home: Path, directory: Path) -> "Vault | None":
         """Return the vault of the repository around ``directory``, or the one that was taken of it before."""
         for top in [directory.resolve(), *directory.resolve().parents]:
-            known = sorted(home.glob(f"*.git/ralph/{_digest(top)}*/{_RECORD}"))
-            if known:
+            if known := sorted(home.glob(f"*.git/ralph/{_digest(top)}*/{_RECORD}")):
                 return cls(known[-1].parents[2], top)
             if os.path.lexists(top / ".git"):  # a repository of its own
                 break
-        repository = Repository.find(directory)
-        if repository is None:
+        if (repository := Repository.find(directory)) is None:
             return None
         with suppress(NotDone):
             top = GitRunner(directory, limit_s=CHECK_LIMIT_S).top.resolve()

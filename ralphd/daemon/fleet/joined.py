@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ralphd.config.configuration import data_home
-from ralphd.config.specs import FleetSpec
 from ralphd.core.fleet.checked import read_value, write_value
 from ralphd.core.fleet.items import is_old
 from ralphd.core.fleet.lease_model import LeaseRules, TakeLease
@@ -55,7 +54,10 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         return None
     spec = users.present.fleet
     work_directory = Path(spec.work_directory or data_home(os.environ) / "fleet").expanduser()
-    holds, rules = directory / HOLDS, _rules(spec)
+    holds = directory / HOLDS
+    rules = LeaseRules(
+        spec.lease_seconds, spec.takeover_wait_seconds, spec.offline_push_seconds, spec.max_offline_seconds
+    )
 
     async def report(kind: str, data: dict[str, Any]) -> None:
         await services.news.tell(kind, data)
@@ -98,12 +100,6 @@ def _fabric(directory: Path, own: joining.Joined) -> "NatsFabric":
         replicas = read_record(hub).servers
     seed, ca = directory / "host.seed", directory / "ca.pem"
     return NatsFabric(HubSettings(own.servers, own.host, seed_file=seed, ca_file=ca, replicas=replicas))
-
-
-def _rules(spec: FleetSpec) -> LeaseRules:
-    return LeaseRules(
-        spec.lease_seconds, spec.takeover_wait_seconds, spec.offline_push_seconds, spec.max_offline_seconds
-    )
 
 
 def _record(directory: Path, item: Item, lease: JsonObject | None) -> None:

@@ -276,8 +276,7 @@ class Member:
             return False
         self._watch_orphans()
         now, heard, limits = self.services.clock.now(), self.picture.heard(), self.picture.limits
-        item = fit.choose(self._free(), me, heard, limits, now)
-        if item is None:
+        if (item := fit.choose(self._free(), me, heard, limits, now)) is None:
             return False
         if any(each.name != self.host and not fit.misfits(item, each, limits, now) for each in heard):
             suits = fit.score(item, me, limits, now)

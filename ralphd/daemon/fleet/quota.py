@@ -156,8 +156,7 @@ class FleetQuota:
 
     def _shared(self, key: str) -> tuple[quota.SharedLimit, int]:
         picture = self.member.picture
-        known = picture.known(Bucket.QUOTA, key)
-        if known is None:
+        if (known := picture.known(Bucket.QUOTA, key)) is None:
             return quota.SharedLimit(None), 0
         return quota.SharedLimit(
             known.value,

@@ -132,8 +132,7 @@ class GitEffects:
         with suppress(NotDone):
             if GitRunner(self.directory).ref(reapply.left_refs(back)[1]):
                 return reapply.take_back(self.directory, back, self.position().branch or ""), ()
-        reverts = revert.reverted(self.directory, label)
-        if not reverts:
+        if not (reverts := revert.reverted(self.directory, label)):
             ref = self.refs_of(label)[1]
             why = f"{ref} is not there: it is kept of the last {revert.KEPT} iterations with a revert"
             mend = "git log --grep 'This reverts' finds older ones, for git revert"

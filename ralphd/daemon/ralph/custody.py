@@ -106,8 +106,7 @@ class Custody:
     async def _take(self, run_id: RunId | None = None, *, at_start: bool = False) -> None:
         async with self._alone:
             try:
-                vault = await asyncio.to_thread(self._vault)
-                if vault is None:
+                if (vault := await asyncio.to_thread(self._vault)) is None:
                     return self._trouble(None)
                 before = vault.taken()
                 self._first_since = time.monotonic() if before is None else None

@@ -56,8 +56,7 @@ class Incidents:
         self._news.set()
 
     def _sleep_s(self) -> float | None:
-        incident = self._account.facts.incident
-        if incident is None:
+        if (incident := self._account.facts.incident) is None:
             return None
         at = self._tell_at(incident)
         left_s = LONGEST_SLEEP_S if at is None else at - self._services.clock.now()

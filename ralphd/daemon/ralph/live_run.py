@@ -259,8 +259,7 @@ class CommitWatcher:
 
     async def commits(self) -> int:
         """Return the number of commits since the last call, or since the run began."""
-        repository = await asyncio.to_thread(self._changed)
-        if repository is None:
+        if (repository := await asyncio.to_thread(self._changed)) is None:
             return 0
         before = self._account.facts.last_commit
         await self._account.note_head()

@@ -165,8 +165,7 @@ def read_record(directory: Path) -> HubRecord:
     """Return the hub's record. Raises UnusableState, also where there is no hub."""
     path = directory / "members.json"
     try:
-        stored = files.read_json(path)
-        if stored is None:
+        if (stored := files.read_json(path)) is None:
             raise UnusableState(f"{directory} is not the directory of a hub", mend="ralphctl fleet init")
         files.refuse_newer(path, stored.get("v"), VERSION)
         return _RECORD.load(stored)

@@ -349,8 +349,7 @@ def membership(directory: Path) -> Joined | None:
 
 def leave(directory: Path) -> str:
     """Remove the host's key and what it knows. Return what to type on the hub, which still has its name."""
-    joined = membership(directory)
-    if joined is None:
+    if (joined := membership(directory)) is None:
         raise NotFound("this host is in no fleet")
     for name in reversed(_OWN_FILES):
         (directory / name).unlink(missing_ok=True)

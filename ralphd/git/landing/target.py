@@ -19,12 +19,10 @@ from ralphd.core.landing.model import BranchPushed, Hindered, LandingFact, Targe
 from ralphd.core.text import short_sha
 from ralphd.dataclass import dataclass
 from ralphd.git import remote
-from ralphd.git.diagnostics import trouble_of
-from ralphd.git.facts import uncommitted
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.repo import trace
-from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move
+from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move, refuse_trouble
 from ralphd.git.runner import GitRunner, NotDone, isolated
 from ralphd.plain_files import open_plain
 
@@ -214,8 +212,7 @@ class TargetBranch:
         """Move the local branch forward. Return why it is left as it is; empty if it moved."""
         if self._is_half_done(git):
             return f"a rebase of {self.target.branch} is under way"
-        places = self._checkouts(git)
-        if not places:
+        if not (places := self._checkouts(git)):
             try:
                 git.update_refs(f"update {self._ref} {new} {old}", reason=REASON)
             except NotDone as why:
@@ -242,10 +239,7 @@ class TargetBranch:
             return f"a ralph works in {place}"
 
         def act(git: GitRunner) -> str:
-            dirty = uncommitted(git)
-            if trouble := trouble_of(git, dirty.unmerged):
-                raise NotDone(trouble)
-            if dirty.names:
+            if refuse_trouble(git).names:
                 raise NotDone("there are changes that are not committed")
             move(git, Move(self._ref, old, new, f"merge {short_sha(new)}: Fast-forward"))
             return new

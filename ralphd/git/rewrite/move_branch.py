@@ -119,8 +119,7 @@ def branch_and_head(git: GitRunner) -> tuple[str, str]:
     branch = git.branch()
     if branch is None or not branch.startswith(HEADS):
         raise NotDone("HEAD is on no branch: git switch BRANCH")
-    head = git.commit("HEAD")
-    if head is None:
+    if (head := git.commit("HEAD")) is None:
         raise NotDone("the repository has no commit yet")
     return branch, head
 
@@ -232,8 +231,7 @@ def recover(git: GitRunner) -> None:
 
     Raises NotDone where somebody has changed the files since; they are left alone then.
     """
-    journal = _read_journal(git)
-    if journal is None:
+    if (journal := _read_journal(git)) is None:
         return
     to, without = journal
     if (git.branch(), git.commit("HEAD")) != (to.branch, to.old):

@@ -86,8 +86,7 @@ def show_old(
 
 def show_in_own_tree(git: GitRunner, before: str, head: str, patterns: Sequence[str], command: str) -> Shown:
     """Show the earlier versions in a work tree at ``head`` that holds nobody's work. Raises NotDone."""
-    old_tests = _old_tests(git, before, head, patterns, command)
-    if old_tests:
+    if old_tests := _old_tests(git, before, head, patterns, command):
         tree_diff.put_entries(git, [(each.path, each.old) for each in old_tests])
         git.output("checkout-index", "-f", "-z", "--stdin", given=[each.path for each in old_tests])
     return _shown(git, old_tests, hiding_runner(command, _added(git, before, head)))

@@ -64,8 +64,7 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
         do = "worktree add PATH, and start in PATH" if (directory / "objects").is_dir() else "init"
         raise UsageError(f"{directory} is not in a work tree of git", mend=f"git -C {directory} {do}")
     git = GitRunner(directory, limit_s=LOOK_LIMIT_S)
-    commit = git.commit(start or "HEAD")
-    if commit is None:
+    if (commit := git.commit(start or "HEAD")) is None:
         mend = "git log --all --oneline" if start else f"make a first commit in {git.top}"
         raise UsageError(f"{start or 'HEAD'} is not a commit of {git.top}", mend=mend)
     if git.output("ls-tree", commit, ".gitmodules"):
