@@ -208,6 +208,14 @@ async def test_a_reload_while_none_lives_is_for_now(tmp_path: Path) -> None:
         assert one.regent.view()["notes"] == []
 
 
+async def test_a_reload_names_no_key_of_the_daemon(tmp_path: Path) -> None:
+    async with scene(tmp_path) as one:
+        own = tmp_path / "home/.config/ralph/config.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text('[web]\nlisten = "127.0.0.1:7999"\n[regent]\nmax_retries = 5\n')
+        assert [change.key for change in renewed(one.account).changes] == ["regent.max_retries"]
+
+
 async def test_flags_of_the_start_lie_over_what_the_file_says_now(tmp_path: Path) -> None:
     async with scene(tmp_path) as one:
         definition = replace(one.account.definition, flags={"regent.max_retries": 9})

@@ -246,6 +246,12 @@ def test_several_ralphs_are_an_overview_and_each_can_be_named(held: Path, ctl: C
     assert every.returncode == 0
 
 
+def test_the_report_of_several_says_when_their_strips_begin(held: Path, ctl: Ctl) -> None:
+    for name in ("api", "web"):
+        ralph(held, night(5, NOW - 1800), name)
+    assert "; the strips begin at 06:" in " ".join(ctl("report").stdout.split())
+
+
 def has_landed(held: Path, *candidates: LandingCandidate, place: str = "shop", blocked: str = "") -> Path:
     """A landing queue of the repository ``shop``, whose tip is the merge of a branch with two commits."""
     shop = held.parent / "home" / place

@@ -77,6 +77,14 @@ def test_the_picture_has_a_row_for_each_ralph(
     assert "\x1b" not in reply.stdout
 
 
+def test_an_account_at_its_limit_is_shown_before_open_ones(night_of_five: FakeDaemon, ctl: Ctl) -> None:
+    limited = account("zoe", "limited", until=rfc3339(NOW + 3600), limit="usage limit")
+    accounts = [*(account(f"a{number}") for number in range(4)), limited]
+    night_of_five.on("GET /v1/quota", lambda _: Answer({"accounts": accounts}))
+    shown = ctl("top", "--once").stdout
+    assert "zoe" in shown and "and 2 accounts more" in shown
+
+
 def test_the_model_is_what_status_and_report_know(night_of_five: FakeDaemon, ctl: Ctl) -> None:
     shown = json.loads(ctl("top", "--json").stdout)
     assert [each["name"] for each in shown["ralphs"]] == ["docs", "api", "web", "infra", "old"]
