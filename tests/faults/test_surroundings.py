@@ -195,7 +195,8 @@ def test_git_gc_and_repack_meanwhile_cost_no_commit(tmp_path: Path) -> None:
         guarded = Guarded.of(daemon)
         daemon.start()
         guarded.register()
-        gc = "while ! test -e {0}/OVER; do git gc -q --prune=now; git repack -q -a -d; done"
+        # Without --prune=now, which removes what a commit of the agent has just written (git-gc, NOTES).
+        gc = "while ! test -e {0}/OVER; do git gc -q; git repack -q -a -d; done"
         busy = subprocess.Popen(
             ["sh", "-c", gc.format(guarded.scripts)],
             cwd=guarded.place, env=daemon.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
