@@ -93,7 +93,8 @@ def submit(repository: str, copies: int, **given: Any) -> None:
       ralphctl fleet submit https://example.com/team/app.git --label docker --agent claude --memory 6
     """
     if given["branch"] and copies > 1:
-        raise UsageError("--branch with --count", why="two items cannot share a branch", mend="leave one out")
+        why = "two items cannot work on one branch"
+        raise UsageError("--branch and --count exclude each other", why=why, mend="omit --count")
     need = {key: given[key] for key in ("labels", "agents", "cpus")}
     need |= {f"{key}_bytes": given[key] << 30 for key in ("memory", "disk")}
     flags = {key: given[key] for key in ("max_iterations", "agents")} | {"max_cost_usd": given["max_cost"]}

@@ -64,7 +64,10 @@ class Outbox:
         return sorted((each for each in every if to in (None, each.destination)), key=attrgetter("id"))
 
     def due(self, now: Moment, limit: int) -> list[Delivery]:
-        """Return the heads of the lanes that are due, oldest first: all, if the clock was set back since."""
+        """Return the heads of the lanes that are due, oldest first.
+
+        If the clock was set back since the last call, everything that waits is due: its times are wrong.
+        """
         before, self._asked_at = self._asked_at, self._clock()
         if self._asked_at < before - 1.0:
             for destination in {each.destination for each in self.pending()}:

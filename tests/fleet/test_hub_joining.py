@@ -316,7 +316,9 @@ async def test_a_host_that_leaves_keeps_no_key(running: RunningHub, tmp_path: Pa
     async with door(running):
         await joins(await token_of(running), tmp_path / "rack1")
 
+    (tmp_path / "rack1/draining").touch()
     assert joining.leave(tmp_path / "rack1") == "ralphctl fleet forget rack1"
+    assert not (tmp_path / "rack1/draining").exists(), "it would drain in the next fleet, too"
     assert list((tmp_path / "rack1").iterdir()) == []
     with pytest.raises(NotFound):
         joining.leave(tmp_path / "rack1")

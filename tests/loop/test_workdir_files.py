@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ralphd.core.plan import HEADED_LISTS, LISTS, Plan, TaskStatus, is_complete
+from ralphd.errors import ConfigFaults
 from ralphd.loop import workdir_files
-from ralphd.loop.workdir_files import MAX_BYTES, PlanReader, read_plan
+from ralphd.loop.workdir_files import MAX_BYTES, PlanReader, read_plan, read_prompt
 
 OPEN_JSON = '{"userStories": [{"id": "US-1", "title": "one", "passes": false}]}'
 
@@ -207,3 +208,9 @@ async def test_a_claim_that_cannot_be_written_is_tried_again(
 
     assert plan is not None and [task.title for task in plan.tasks] == ["one"]
     assert faults == []
+
+
+def test_of_a_directory_that_is_gone_the_repair_is_named_and_no_prompt(tmp_path: Path) -> None:
+    with pytest.raises(ConfigFaults, match=r"the directory .* is gone") as fault:
+        read_prompt(tmp_path / "my work", "PROMPT.md")
+    assert fault.value.mend == f"ralphctl vault restore '{tmp_path / 'my work'}'"

@@ -65,7 +65,7 @@ _OTHER_LIMIT: Final = re.compile(
     r" (?:reached|exceeded|hit)\b",
     re.IGNORECASE,
 )
-"""What is said of a limit of the machine, of a program, or of the agent's own."""
+"""A report of a limit that no service has: of the machine, of a program, or of the agent itself."""
 _GLYPHS: Final = " \t|>=■✕✗×✘⎿●⚠🖐!\ufe0f└⨯❌🛑⏳"
 _QUOTED: Final = re.compile(r'"[^"\n]{0,400}"|`[^`\n]{0,400}`')
 _SHOWN: Final = re.compile(

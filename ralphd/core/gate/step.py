@@ -97,7 +97,7 @@ def _tests_ended(run: GateRun, result: Result, policy: GatePolicy) -> GateRun:
     if result is Result.RED and at_first and (run.baseline is not Baseline.GREEN or _is_excused(run)):
         return _tree_is(run, Result.RED, policy)  # nothing can follow from it (R4)
     unanswered = any(each in _NO_ANSWER for each in run.runs)
-    # A red that was confirmed before HEAD moved needs no retry, but one of another tree does.
+    # A red result that was confirmed before HEAD moved needs no retry; that of another tree does.
     retries = 0 if run.retakes and run.confirmed > run.is_aside else policy.test_retries
     again = len(run.runs) <= max(retries, unanswered)
     if again and result in (Result.RED, *_NO_ANSWER):

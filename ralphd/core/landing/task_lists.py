@@ -48,7 +48,7 @@ def _key(line: str) -> str:
 
 
 def _tasks(text: str) -> Iterator[tuple[int, re.Match[str], _Task]]:
-    """Yield the line number of each task, its match, and what it is known by."""
+    """Yield each task: the number of its line, the match of ``_BOX``, and its key."""
     count, head = Counter[tuple[str, str]](), ""
     for at, line in enumerate(text.split("\n")):
         head = line if line.startswith("#") else head
@@ -58,7 +58,10 @@ def _tasks(text: str) -> Iterator[tuple[int, re.Match[str], _Task]]:
 
 
 def _marks(text: str) -> dict[_Task, str]:
-    """Return the mark of each task; without a heading and with 0 that of a line that is there once."""
+    """Return the mark of each task. A line that occurs once is also known as ``("", LINE, 0)``.
+
+    So it is found under another heading, which a branch may have renamed.
+    """
     marks = {task: match[2] for _, match, task in _tasks(text)}
     lines = Counter(line for _, line, _ in marks)
     return marks | {("", line, 0): mark for (_, line, _), mark in marks.items() if lines[line] == 1}

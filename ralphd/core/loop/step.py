@@ -6,7 +6,7 @@ is in ``core/loop/failures``; steps that both modules take are in ``core/loop/tr
 """
 
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Collection
 from dataclasses import replace
 
 from ralphd.core.failures.kinds import FailureKind, meaning
@@ -376,7 +376,7 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
 
 
 def _with_verdict(
-    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Container[str] = ()
+    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Collection[str] = ()
 ) -> Loop:
     """Apply the verdict on the loop's commits; None: no gate is configured (R9)."""
     ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy), taken=taken)

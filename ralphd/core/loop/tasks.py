@@ -5,7 +5,7 @@ and whether its commits and its review stood. A task is done when neither object
 in place: every function returns a new one.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -219,7 +219,7 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
     return {id_: replace(each, unjudged=each.unjudged or id_ in new) for id_, each in after.items()}
 
 
-def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Container[str] = ()) -> Ledger:
+def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Collection[str] = ()) -> Ledger:
     """Apply a verdict (R9); None: no gate is configured. ``taken`` are the tasks whose ticks a revert took.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is

@@ -385,8 +385,9 @@ class Member:
     def drain(self, *, ends: bool = False) -> None:
         """Claim nothing more, and give back what this machine has; ``ends``: take part again."""
         self.draining = not ends
-        if self.drained is not None:
-            self.drained.touch() if self.draining else self.drained.unlink(missing_ok=True)
+        with suppress(OSError):  # a full disk: the next daemon takes part again
+            if self.drained is not None:
+                self.drained.touch() if self.draining else self.drained.unlink(missing_ok=True)
         self._changed.set()
         for each in self.holders.values() if self.draining else ():
             each.drain()

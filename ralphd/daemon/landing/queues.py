@@ -564,13 +564,18 @@ class LandingQueues:
 
 @dataclass(frozen=True, slots=True)
 class _BusyPlaces(Container[Path]):
-    """Those of this daemon's ralphs, and what another ralphd has locked, that of a build for example."""
+    """The work trees in which a run lives: ``own`` ones, and those that another ralphd has locked."""
 
     own: set[Path]
 
     def __contains__(self, place: object) -> bool:
         with suppress(OSError):
-            return place in self.own or bool({*holders(os.stat(str(place)))} - {os.getpid()})  # noqa: PTH116
+            if place in self.own:
+                return True
+            about = os.stat(str(place))  # noqa: PTH116
+            others = {*holders(about)} - {os.getpid()}
+            # A process that this daemon is starting holds the lock, too, but only until it is executed.
+            return bool(others and others.intersection(holders(about)))
         return False
 
 

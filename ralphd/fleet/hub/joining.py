@@ -44,7 +44,7 @@ _NOBODY: Final = HostName("")
 _MOST_PENDING: Final = 64
 ITEMS: Final = "items"
 """The folder in which a host keeps the items of its fleet."""
-_OWN_FILES: Final = ("host.seed", "ca.pem", "fleet.json")
+_OWN_FILES: Final = ("draining", "host.seed", "ca.pem", "fleet.json")
 
 
 @dataclass(frozen=True, slots=True)

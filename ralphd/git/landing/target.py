@@ -125,8 +125,8 @@ class TargetBranch:
             there = git.commit(LANDED)
             if there and not self._is_queues(there):
                 raise NotDone(f"{why}; ralph/landed is not the queue's: git branch -m ralph/landed NAME")
-            if self._checkouts(git, LANDED):
-                raise NotDone(f"{why}; ralph/landed is checked out: git switch --detach there")
+            if places := self._checkouts(git, LANDED):
+                raise NotDone(f"{why}; ralph/landed is checked out: git -C {places[0]} switch --detach")
             git.update_refs(f"update {LANDED} {new} {there or '0' * len(new)}", reason=REASON)
             diagnostics.reach("landing.moved")
             return TargetMoved(f"on ralph/landed: {why}")

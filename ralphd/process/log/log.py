@@ -221,7 +221,7 @@ class RalphLog:
         files = self._newest[1]
         for number in reversed(files.segments()):
             status, began = status_of(files.segment(number)), status_of(files.path / "run.json")
-            # One that is empty was made before the run began, and changes where a full disk takes no output.
+            # The first segment is created before run.json. One that changes later, still empty: a full disk.
             if status and (status.st_size or (began and status.st_mtime > began.st_mtime)):
                 return status.st_mtime
         return None

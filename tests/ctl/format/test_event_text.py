@@ -34,3 +34,9 @@ from ralphctl.format.event_text import event_words
 )
 def test_an_event_of_the_fleet_is_a_sentence(kind: str, data: dict[str, Any], words: str) -> None:
     assert event_words(kind, data) == words
+
+
+def test_an_iteration_without_a_number_is_told_in_words_too() -> None:
+    task = {"id": "my task", "title": "my task"}
+    assert event_words("iteration.started", {"task": task}) == "an iteration: my task"
+    assert event_words("iteration.finished", {"task": task, "failed": True}) == "an iteration ended: failed"

@@ -292,6 +292,9 @@ async def test_the_next_daemon_of_a_drained_machine_knows_it(tmp_path: Path) -> 
         assert one.member.drained.exists()
         one.member.drain(ends=True)
         assert not one.member.drained.exists()
+        one.member.drained = tmp_path / "full/draining"  # where nothing can be written
+        one.member.drain()
+        assert one.member.draining
 
 
 async def test_a_machine_says_why_it_could_not_begin(tmp_path: Path) -> None:

@@ -637,7 +637,7 @@ def test_a_checkout_of_ralph_landed_is_not_moved_under_its_user(place: Place, tm
     tip = place.target.read(place.git, fetches=False)
     second = merge_batch(place.git, tip, [b], own_list="auto").merged[-1].commit
     target = replace(place.target, landed=(first, second))
-    with pytest.raises(NotDone, match="ralph/landed is checked out"):
+    with pytest.raises(NotDone, match=f"ralph/landed is checked out: git -C {look} switch --detach"):
         target.advance(place.git, tip, second)
 
     assert subprocess.run(["git", "-C", str(look), "diff", "--quiet", "HEAD"], check=False).returncode == 0
