@@ -5,6 +5,7 @@
 Each is the same search in every run (a failure is a failure for everybody), and nothing is kept on disk.
 """
 
+import gc
 import os
 import shutil
 import signal
@@ -56,6 +57,8 @@ WAITING = (
     "tests/loop/",
 )
 
+gc.disable()  # until all tests are collected: what is collected stays, and looking through it takes seconds
+
 # The `python3` of a version manager is a shell script that takes 0.1 s of CPU at each of thousands of starts.
 if (_python := shutil.which("python3")) and Path(_python).read_bytes()[:2] == b"#!":
     os.environ["PATH"] = os.pathsep.join([f"{sys.base_prefix}/bin", os.environ["PATH"]])
@@ -103,3 +106,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="make test-long"))
             forms[name] += 1
     items.sort(key=lambda item: next((rank for rank, path in enumerate(WAITING) if path in item.nodeid), 99))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, but seldom, and without the tests: saves a seventh of the CPU."""
+    gc.freeze()
+    gc.set_threshold(10_000, 10, 10)
+    gc.enable()

@@ -6,18 +6,17 @@ texts that are known to be an error's. What agents have in common is in ``common
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
+from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, compiled
 from ralphd.errors import ConfigFaults
 
-Compiler: TypeAlias = Callable[[str], re.Pattern[str]]
 VERSION: Final = 1
 """The version of the files that this program understands."""
 
@@ -82,8 +81,9 @@ def _read(path: Path) -> Patterns:
         faults.append(f"version: must be {VERSION}, is {data.get('version', 'missing')}")
     for key in sorted(data.keys() - {"version", "pattern", "phrase"}):
         faults.append(f"{key}: unknown; a file has version, [[pattern]] and [[phrase]]")
-    patterns = tuple(_entries(data.get("pattern", []), "pattern", anchored, faults))
-    phrases = tuple(_entries(data.get("phrase", []), "phrase", anywhere, faults))
+    is_ours = path.parent == _HERE  # the tests compile each, a program what it uses
+    patterns = tuple(_entries(data.get("pattern", []), "pattern", is_ours, faults))
+    phrases = tuple(_entries(data.get("phrase", []), "phrase", is_ours, faults))
     if faults:
         raise _unusable(path, faults)
     return Patterns(path.stem, data["version"], patterns, phrases)
@@ -94,7 +94,7 @@ def _unusable(path: Path, faults: list[str]) -> ConfigFaults:
     return ConfigFaults(f"the patterns in {path} cannot be used", why="\n".join(faults), mend=mend)
 
 
-def _entries(given: object, what: str, compiled: Compiler, faults: list[str]) -> Iterator[Pattern]:
+def _entries(given: object, what: str, is_ours: bool, faults: list[str]) -> Iterator[Pattern]:
     if not isinstance(given, list) or not all(isinstance(entry, dict) for entry in given):
         faults.append(f"{what}: must be written as [[{what}]]")
         return
@@ -104,25 +104,25 @@ def _entries(given: object, what: str, compiled: Compiler, faults: list[str]) ->
         place = f"{what} {name if isinstance(name, str) and name else number}"
         if name in seen:
             faults.append(f"{place}: the name is used twice")
-        pattern, wrong = _entry(entry, compiled)
+        pattern, wrong = _entry(entry, what, is_ours)
         faults.extend(f"{place}: {fault}" for fault in wrong)
         if pattern is not None:
             seen.add(pattern.name)
             yield pattern
 
 
-def _entry(entry: dict[str, Any], compiled: Compiler) -> tuple[Pattern | None, list[str]]:
+def _entry(entry: dict[str, Any], what: str, is_ours: bool) -> tuple[Pattern | None, list[str]]:
     faults = [f"{key}: unknown key" for key in sorted(entry.keys() - _KEYS)]
     if not isinstance(name := entry.get("name"), str) or not name:
         faults.append("name: must be a text, and is missing")
     kind = _word(entry, "kind", FailureKind, "", faults)
     after = _word(entry, "after_good_exit", AfterGoodExit, AfterGoodExit.NEVER, faults)
-    expression = _expression(entry, compiled, faults)
+    written = _written(entry, what, is_ours, faults)
     examples, counter_examples = (_texts(entry, key, faults) for key in ("examples", "counter_examples"))
     live, read, vague = (_flag(entry, key, faults) for key in ("live", "read", "vague"))
-    if faults or kind is None or expression is None or after is None:
+    if faults or kind is None or written is None or after is None:
         return None, faults
-    return Pattern(str(name), kind, expression, examples, counter_examples, live, read, vague, after), faults
+    return Pattern(str(name), kind, written, examples, counter_examples, live, read, vague, after), faults
 
 
 _W = TypeVar("_W", bound=StrEnum)
@@ -136,12 +136,13 @@ def _word(entry: dict[str, Any], key: str, words: type[_W], default: str, faults
     return None
 
 
-def _expression(entry: dict[str, Any], compiled: Compiler, faults: list[str]) -> re.Pattern[str] | None:
+def _written(entry: dict[str, Any], what: str, is_ours: bool, faults: list[str]) -> str | None:
     if not isinstance(text := entry.get("match"), str) or not text:
         faults.append("match: must be a regular expression, and is missing")
         return None
+    written = anchored(text) if what == "pattern" else text
     try:
-        return compiled(text)
+        return written if is_ours else compiled(written).pattern
     except re.error as fault:
         faults.append(f"match: {fault}")
         return None

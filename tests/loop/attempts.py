@@ -1,6 +1,5 @@
 """What the tests of an attempt share: an agent of their own, and who hears of it."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,9 +28,7 @@ from ralphd.loop.attempt.agent_run import AgentRun, AgentRunSpec
 from tests.players import player
 
 PATIENT = SilenceLimits(hang_timeout_s=60.0)
-CRASH = Pattern(
-    "gone", FailureKind.AGENT_CRASH, re.compile("^Error: No messages returned", re.IGNORECASE), live=True
-)
+CRASH = Pattern("gone", FailureKind.AGENT_CRASH, "^Error: No messages returned", live=True)
 PATTERNS = Patterns("player", 1, (CRASH,))
 
 

@@ -7,6 +7,7 @@ an error's is read by its HTTP status first, then by the vendors' phrases.
 import re
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from functools import cache
 from itertools import islice
 from typing import Final
 
@@ -25,7 +26,7 @@ class AfterGoodExit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """One message of one agent. ``expression`` is anchored and matched without regard to case.
+    """One message of one agent. ``written`` is its regular expression, a line's with ``anchored``.
 
     ``examples`` match it; ``counter_examples`` look like it and do not. ``live``: on stderr, followed by
     silence, it means that the agent will not continue (L7). ``read``: the line opens an error's text (its
@@ -36,13 +37,18 @@ class Pattern:
 
     name: str
     kind: FailureKind
-    expression: re.Pattern[str]
+    written: str
     examples: tuple[str, ...] = ()
     counter_examples: tuple[str, ...] = ()
     live: bool = False
     read: bool = False
     vague: bool = False
     after_good_exit: AfterGoodExit = AfterGoodExit.NEVER
+
+    @property
+    def expression(self) -> re.Pattern[str]:
+        """The regular expression, without regard to case."""
+        return compiled(self.written)
 
     def match(self, line: str) -> re.Match[str] | None:
         """Match a line as it was printed: glyphs, times and curly quotes do not matter."""
@@ -101,14 +107,15 @@ def folded(line: str) -> str:
     return strip_controls(line[:LONGEST_LINE]).translate(_QUOTES)
 
 
-def anchored(expression: str) -> re.Pattern[str]:
-    """Compile ``expression`` for the beginning of a line, after PREFIX. Raise re.error."""
-    return re.compile(rf"{PREFIX}(?:{expression})", re.IGNORECASE)
+def anchored(expression: str) -> str:
+    """Return ``expression`` for the beginning of a line, after PREFIX."""
+    return rf"{PREFIX}(?:{expression})"
 
 
-def anywhere(expression: str) -> re.Pattern[str]:
-    """Compile ``expression`` for ``search``. Raise re.error."""
-    return re.compile(expression, re.IGNORECASE)
+@cache
+def compiled(written: str) -> re.Pattern[str]:
+    """Compile at the first use: all of them take 60 ms, and most nights use few. Raise re.error."""
+    return re.compile(written, re.IGNORECASE)
 
 
 LONGEST_TEXT: Final = 16_000

@@ -13,7 +13,7 @@ from ralphd.config.specs import AgentSpec
 from ralphd.core.failures.agent_events import FinalEvent, Limited, RetryingItself
 from ralphd.core.failures.classify import Classification, Evidence, OurDoing, Rules, classify
 from ralphd.core.failures.kinds import ExitMeaning, FailureKind
-from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored, anywhere
+from ralphd.core.failures.patterns import AfterGoodExit, Pattern, Patterns, anchored
 from ralphd.core.failures.reset_parsers import Confidence
 from ralphd.core.failures.resets import LONGEST_S, Reset
 
@@ -28,7 +28,7 @@ def _pattern(
 
 
 def _phrase(name: str, kind: K, match: str) -> Pattern:
-    return Pattern(name, kind, anywhere(match))
+    return Pattern(name, kind, match)
 
 
 PATTERNS = Patterns(

@@ -12,7 +12,6 @@ from ralphd.core.failures.patterns import (
     Patterns,
     Reading,
     anchored,
-    anywhere,
     first_error,
     folded_text,
     last_line,
@@ -28,11 +27,11 @@ BROKE = Pattern("broke", K.AGENT_CRASH, anchored("it broke:(?P<text>.*)"), read=
 ERROR = Pattern("error", K.UNKNOWN, anchored("error: (?P<text>.*)"), read=True, after_good_exit=ALONE)
 LOST = Pattern("lost", K.TRANSIENT, anchored("connection lost"), live=True, vague=True)
 PHRASES = (
-    Pattern("usage", K.USAGE_LIMIT, anywhere("usage limit")),
-    Pattern("billing", K.FATAL, anywhere(" billing")),
-    Pattern("busy", K.TRANSIENT, anywhere("overloaded")),
-    Pattern("hm", K.TRANSIENT, anywhere("went away"), vague=True),
-    Pattern("panic", K.AGENT_CRASH, anywhere("panicked")),
+    Pattern("usage", K.USAGE_LIMIT, "usage limit"),
+    Pattern("billing", K.FATAL, " billing"),
+    Pattern("busy", K.TRANSIENT, "overloaded"),
+    Pattern("hm", K.TRANSIENT, "went away", vague=True),
+    Pattern("panic", K.AGENT_CRASH, "panicked"),
 )
 PATTERNS = Patterns("one", 1, (LIMIT, BROKE, ERROR, LOST), PHRASES)
 LIMIT_LINE = "■ You’ve hit your limit"
