@@ -23,6 +23,7 @@ from ralphd.daemon.services import EventPublisher, Services
 from ralphd.dataclass import dataclass
 from ralphd.diagnostics import LogLimit
 from ralphd.errors import PROBLEM_PREFIX, DaemonBusy, DirectoryBusy, DirectoryUnusable, RalphdError
+from ralphd.git import repo
 from ralphd.notify.client import WebhookClient
 from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
@@ -135,6 +136,7 @@ async def serve(settings: DaemonSettings, owned: Ownership, ready: Callable[[], 
     """
     raise_own_limit()
     share_freed_memory()
+    repo.umask = settings.umask
     loop = asyncio.get_running_loop()
     loop.set_default_executor(Workers(WORKERS, "worker"))
     async with AsyncExitStack() as parts:

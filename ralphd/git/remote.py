@@ -231,7 +231,7 @@ def _run(
             env = _environment(directory, os.environ if outside is None else outside, inside or {})
             git = subprocess.Popen(
                 argv, env=env, stdin=subprocess.DEVNULL, stdout=stdout or output, stderr=output,
-                start_new_session=True,
+                start_new_session=True, umask=repo.umask,
             )  # fmt: skip
         except OSError as error:
             raise _Failed(f"git cannot be started ({error.strerror})") from error

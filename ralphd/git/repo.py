@@ -24,6 +24,8 @@ from ralphd.diagnostics import reach
 FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 READ_BYTES: Final = 4 << 20
 TIME_LIMIT_S = 5.0
+umask = -1
+"""The umask for git, -1 for this process's. The daemon's own is 0077, and others may read a work tree."""
 _LINE_BYTES: Final = 1 << 16
 _SHORTEST_BYTES: Final = 80  # a reflog line begins with two commit ids
 _POINTER_BYTES: Final = 8192
@@ -325,7 +327,9 @@ def started(
 ) -> "subprocess.Popen[bytes]":  # fmt: skip
     """Start git in a process group of its own, for ``ended`` to end. Raises OSError."""
     argv, environment = call(directory, *words, env=env)
-    return subprocess.Popen(argv, env=environment, process_group=0, stdin=stdin, stdout=stdout, stderr=stderr)
+    return subprocess.Popen(
+        argv, env=environment, process_group=0, umask=umask, stdin=stdin, stdout=stdout, stderr=stderr
+    )
 
 
 def call(

@@ -1,6 +1,7 @@
 """How often git is started for a verdict, and what is read from git's files instead of asking it."""
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -71,6 +72,26 @@ def test_files_that_were_only_touched_are_reverted_all_the_same(tree: WorkTree) 
 
     assert (tree.path / "a").read_text() == "a\n"
     assert tree.git("status", "--porcelain") == ""
+
+
+def test_what_the_daemon_writes_stays_readable_for_others(
+    tree: WorkTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "umask", 0o022)
+    bad = committed(tree, "bad", a="bad\n", b="bad\n")
+    write(tree, "new/file", "not committed\n")
+    tree.git("add", "new/file")
+    umask = os.umask(0o077)  # the daemon's
+    try:
+        carried_out(set_aside(tree.path, LABEL))
+        carried_out(put_back(tree.path, LABEL))
+        carried_out(revert(tree.path, [bad], head=bad, label=LABEL))
+    finally:
+        os.umask(umask)
+
+    branch = tree.git("symbolic-ref", "HEAD").strip()
+    modes = [stat.S_IMODE((tree.path / each).stat().st_mode) for each in ("a", "new", f".git/{branch}")]
+    assert list(map(oct, modes)) == ["0o644", "0o755", "0o644"]
 
 
 def test_what_is_only_to_be_added_is_set_aside_and_comes_back(tree: WorkTree) -> None:

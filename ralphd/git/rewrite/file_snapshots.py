@@ -220,7 +220,7 @@ def read_blobs(git: GitRunner, blobs: Sequence[str]) -> list[bytes]:
 def write_file(git: GitRunner, path: bytes, kind: PathKind, mode: int, data: bytes) -> None:
     """Put a file or a link at a path by rename, so that no reader sees half of it. Raises OSError."""
     full = git.path(path)
-    os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120 - a Path takes no bytes
+    git.make_folders(path)
     try:
         _write_and_rename(os.fsencode(git.work / "tmp-file"), full, kind, mode, data)
     except OSError as error:

@@ -268,7 +268,7 @@ class DisplacedFiles:
         for each, moved in self._moved:
             if each.path not in theirs:
                 full = self._git.path(each.path)
-                os.makedirs(os.path.dirname(full), exist_ok=True)  # noqa: PTH103, PTH120
+                self._git.make_folders(each.path)
                 os.replace(moved, full)  # noqa: PTH105
         return theirs | {each.path for each in _unlike_saved(self._git, [each for each, _ in self._moved])}
 
