@@ -222,8 +222,14 @@ def fit_name(text: str) -> str:
     return name[:_ROOM_FOR_A_NUMBER].rstrip("._-") or "ralph"
 
 
+GIT_PLACES = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_QUARANTINE_PATH"),
+)
+"""Variables that lead git to another repository; a hook of that one has them."""
 _DENIED = frozenset(
     {
+        *GIT_PLACES,
         # the person's terminal
         *("TERM", "TERMCAP", "TERMINFO", "COLORTERM", "COLUMNS", "LINES", "WINDOWID", "GPG_TTY"),
         *("SSH_TTY", "SSH_CONNECTION", "SSH_CLIENT", "STY", "WINDOW"),
@@ -240,7 +246,7 @@ _DENIED_PREFIXES = ("TERM_", "VTE_", "TMUX", "ZELLIJ", "LD_", "RALPHD_", "LISTEN
 def for_runs(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the part of a person's environment that a run gets.
 
-    Variables of the terminal, the shell, the dynamic linker, systemd and ralphd itself are left out.
+    Variables of the terminal, the shell, the linker, systemd, a git hook and ralphd itself are left out.
     ``SSH_AUTH_SOCK`` and the like stay: a loop that pushes needs them. Idempotent.
     """
     return {

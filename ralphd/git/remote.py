@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Final
 
+from ralphd.config.values import GIT_PLACES
 from ralphd.core.text import truncate
 from ralphd.dataclass import dataclass
 from ralphd.git import repo
@@ -29,10 +30,7 @@ _END_GRACE_S: Final = 5.0
 _TAIL_BYTES: Final = 8192
 _REFS_BYTES: Final = 1 << 20
 _REASON_CHARS: Final = 300
-_REDIRECTING: Final = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_NAMESPACE"),
-    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "SSH_ASKPASS"),
-)
+_REDIRECTING: Final = (*GIT_PLACES, "SSH_ASKPASS")
 """Variables that would lead git to another repository, or open a window to prompt in."""
 _QUIET: Final = (
     *("-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "advice.detachedHead=false"),
