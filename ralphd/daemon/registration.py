@@ -17,7 +17,7 @@ from ralphd.config.configuration import Configuration, load
 from ralphd.config.values import fit_name, run_environment
 from ralphd.dataclass import dataclass
 from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken
-from ralphd.git.diagnostics import in_the_way, unsupported
+from ralphd.git.diagnostics import WILL_PAUSE, in_the_way, unsupported
 from ralphd.git.repo import Repository, head
 from ralphd.process.tree import enabled_controllers
 from ralphd.store.mirror import Mirror
@@ -39,7 +39,7 @@ def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
     if Repository.find(directory) is None:
         return ["the guard is off: this is not a git repository"]
     lacks = [f"the guard cannot do everything here: {line}" for line in unsupported(directory)]
-    return lacks + [f"the guard will pause Ralph at a commit: {line}" for line in in_the_way(directory)]
+    return lacks + [WILL_PAUSE + line for line in in_the_way(directory)]
 
 
 def notes_beside(directory: Path, configuration: Configuration, known: Mapping[str, Path]) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from ralphd.git.runner import GitRunner, NotDone, name_list, readable
 from ralphd.plain_files import read_plain
 
 SUPPORT_LIMIT_S: Final = 10.0
+WILL_PAUSE: Final = "the guard will pause Ralph at a commit: "
+"""The beginning of a note on a line of ``in_the_way``."""
 _LIMIT_S: Final = 2.0
 _MOST_NAMES: Final = 10
 _HEAD_BYTES: Final = 4096

@@ -123,6 +123,21 @@ def test_r8_what_is_in_doubt_pauses_and_calls_and_a_crash_leaves_its_commits_to_
     assert "index.lock" in mended["data"]["message"]
 
 
+def test_what_is_not_in_the_way_any_more_is_not_noted(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    guarded.git("checkout", "-q", "--detach")
+    guarded.register()
+    guarded.does(1, "lost")
+    assert "HEAD is detached" in guarded.verdict(1)["why"]
+    daemon.becomes("demo", "paused")
+    assert "will pause Ralph at a commit: HEAD is detached" in str(daemon.view("demo")["notes"])
+    guarded.git("switch", "-q", "-C", "main")
+    guarded.does(2, "good")
+    daemon.ask("POST", "/v1/ralphs/demo/resume", {})
+    assert guarded.verdict(2)["kind"] == "kept"
+    assert "will pause" not in str(daemon.view("demo")["notes"])
+
+
 def test_a_persons_commits_stay_above_and_below_those_of_the_run(daemon: Daemon, guarded: Guarded) -> None:
     daemon.start()
     go = guarded.scripts / "GO"

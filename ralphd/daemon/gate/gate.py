@@ -27,6 +27,7 @@ from ralphd.daemon.gate.test_runs import GateTestResult, GateTests
 from ralphd.daemon.gate.undo import Undo
 from ralphd.daemon.gate.worker import GateMemory, GateWorker
 from ralphd.errors import ShuttingDown
+from ralphd.git.diagnostics import WILL_PAUSE, in_the_way
 from ralphd.git.runner import NotDone
 
 if TYPE_CHECKING:
@@ -153,6 +154,7 @@ class Gate:
             if (off := ranges.switched_off(state)) is not state:
                 await self._memory.save(off)
             return False
+        await self._note_in_the_way()
         is_iteration = self._account.policy.mode is Mode.ITERATION
         position = asyncio.to_thread(self._git.position)
         head, _ = await asyncio.gather(position, self._account.note_uncommitted())
@@ -328,6 +330,13 @@ class Gate:
         """Note where a run that has ended, and was judged, has left HEAD."""
         await self._history.note()
         await self._history.forget_old()
+        if self.is_on:
+            await self._note_in_the_way()
+
+    async def _note_in_the_way(self) -> None:
+        lines = await asyncio.to_thread(in_the_way, self._account.definition.directory)
+        others = [each for each in self._account.notes if not each.startswith(WILL_PAUSE)]
+        self._account.notes = [*others, *(WILL_PAUSE + line for line in lines)]
         if self.is_on and self._memory.state.before is not None:
             head = await asyncio.to_thread(self._git.position)
             await self._memory.save(ranges.left_at(self._memory.state, head))
