@@ -436,6 +436,7 @@ def hook_names(*folders: Path) -> list[str]:
 def _copied(repository: Repository) -> list[Path]:
     found = [repository.common / name for name in hook_names(repository.common)]
     found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
+    found += repository.git.glob("sharedindex.*")  # the rest of a split index
     if repository.git != repository.common:
         found += [repository.common / name for name in _FILES if name != "index"]
     return [path for path in found if os.path.lexists(path) and path.lstat().st_size <= _MOST_FILE_BYTES]

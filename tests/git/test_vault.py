@@ -803,3 +803,16 @@ def test_a_sparse_checkout_keeps_its_patterns(place: Place) -> None:
     place.restore()
 
     assert place.git("sparse-checkout", "list") == patterns
+
+
+def test_a_split_index_is_rebuilt_whole(place: Place) -> None:
+    place.git("config", "core.splitIndex", "true")
+    place.git("update-index", "--split-index")
+    before = place.git("status", "--short")
+    place.take()
+    shutil.rmtree(place.top / ".git")
+
+    place.restore()
+
+    assert place.fault() == ""
+    assert place.git("status", "--short") == before == "A  staged"
