@@ -339,18 +339,21 @@ def start_known(client: Client, where: str) -> Reply:
 
 
 def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
-    again: dict[str, object] = {"flags": order.flags} if order.flags else {}
-    again |= {} if wish is None else {"resume": wish}
     if order.is_name:
         name = str(order.where)
         if order.command is not None or not wire.is_name(name):
             raise DirectoryUnusable(f"{name} is not a directory", mend="ralphctl start DIR")
         try:
-            return client.ask(name, "start", again)
+            return client.ask(name, "start", _again(order, wish))
         except UnknownRalph as fault:
             mend = "ralphctl start DIR, or ralphctl status --all"
             raise UnknownRalph(f"{name} is neither a directory nor a known ralph", mend=mend) from fault
     if (known := order.known(client.views())) is not None:
-        return client.ask(str(known["name"]), "start", again)
+        return client.ask(str(known["name"]), "start", _again(order, wish))
     directory = str(order.directory)
     return client.register(registration(directory, order.command, order.name, order.flags, resume=wish))
+
+
+def _again(order: _Order, wish: bool | None) -> dict[str, object]:
+    again = {"flags": order.flags, "environment": _environment()}
+    return again if wish is None else again | {"resume": wish}

@@ -59,6 +59,7 @@ RalphName = Annotated[Name, Path(description="The ralph's name.")]
 Text = Annotated[str, AfterValidator(without_nul)]
 Word = Annotated[Text, Field(min_length=1, max_length=200)]
 Flags = Annotated[dict[Text, Any], AfterValidator(_finite)]
+Environment = Annotated[dict[Text, Text], AfterValidator(_variable_names)]
 AbsolutePath = Annotated[Text, AfterValidator(_absolute), Field(json_schema_extra={"pattern": "^/"})]
 
 
@@ -75,7 +76,7 @@ class RegisterRequest(Strict):
     command: list[Text] = Field(default_factory=list)
     name: Name | None = None
     flags: Flags = Field(default_factory=dict)
-    environment: Annotated[dict[Text, Text], AfterValidator(_variable_names)] = Field(default_factory=dict)
+    environment: Environment = Field(default_factory=dict)
     start: bool = True
     resume: bool | None = None
 
@@ -127,12 +128,13 @@ class ItemRequest(Strict):
 
 
 class StartRequest(Strict):
-    """Flags for this start, over those of the registration.
+    """Flags for this start, over those of the registration, and the environment in place of that one.
 
     ``resume`` false puts the checkpoint of the built-in loop aside; else it continues there.
     """
 
     flags: Flags = Field(default_factory=dict)
+    environment: Environment = Field(default_factory=dict)
     resume: bool | None = None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ralphd.config.configuration import Configuration
+from ralphd.config.values import run_environment
 from ralphd.core.supervision.events import StartRequested
 from ralphd.core.supervision.model import Supervision
 from ralphd.daemon.ralph.record import RalphRecord
@@ -87,11 +88,16 @@ class Admission:
             await account.save()
             raise
 
-    async def pin(self, regent: Regent, flags: Mapping[str, Any]) -> None:
-        """Pin the present configuration, with the flags of earlier starts."""
-        account = regent.account
-        renewal = await asyncio.to_thread(renewed, account, flags)
-        notes = await asyncio.to_thread(notes_of, account, renewal.definition)
+    async def pin(self, regent: Regent, flags: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+        """Pin the present configuration, with the flags of earlier starts, and the environment if given."""
+        account, files = regent.account, regent.account.files
+        before = await asyncio.to_thread(files.load_environment)
+        directory, commands = account.definition.directory, self._services.commands
+        environ = run_environment(environment, directory, commands) if environment else before
+        renewal = await asyncio.to_thread(renewed, account, flags, environ)
+        notes = await asyncio.to_thread(notes_of, account, renewal.definition, environ)
+        if environ != before:
+            await asyncio.to_thread(files.save_environment, environ)
         account.redefine(renewal.definition)
         account.notes = list(notes)
 
@@ -115,10 +121,13 @@ class Admission:
             account.notes = [*(each for each in account.notes if not each.startswith(FORECAST)), *note]
 
 
-def notes_of(account: RalphRecord, definition: Definition) -> tuple[str, ...]:
+def notes_of(
+    account: RalphRecord, definition: Definition, environ: Mapping[str, str] | None = None
+) -> tuple[str, ...]:
     """Return the notes on ``definition``. Raises RalphdError where it cannot be pinned. Blocks."""
+    environ = account.files.load_environment() if environ is None else environ
     configuration = Configuration.from_pinned(definition.configuration)
-    return notes_on(definition.directory, configuration, definition.command, account.files.load_environment())
+    return notes_on(definition.directory, configuration, definition.command, environ)
 
 
 def refuse_to_replace(regent: Regent) -> None:

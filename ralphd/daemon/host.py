@@ -297,8 +297,8 @@ class Host:
         return [regent.view_bytes() for regent in await self.trees.start(order)]
 
     async def start(
-        self, name: str, flags: Mapping[str, Any] | None = None, *, resume: bool | None = None,
-        continues: bool = False,
+        self, name: str, flags: Mapping[str, Any] | None = None,
+        environment: Mapping[str, str] | None = None, *, resume: bool | None = None, continues: bool = False,
     ) -> bytes:  # fmt: skip
         """Start a known ralph again. Raises UnknownRalph, CommandNotStartable, DirectoryBusy, AlreadyRunning.
 
@@ -310,7 +310,7 @@ class Host:
             refuse_to_replace(regent)
         if isinstance(regent.account.supervision.state, SETTLED):
             await self.trees.restore(name)
-            await self._admission.pin(regent, flags or {})
+            await self._admission.pin(regent, flags or {}, environment or {})
             await self.trees.prepare(regent)
         await self._admission.begin(regent, resume, continues=continues)
         return regent.view_bytes()

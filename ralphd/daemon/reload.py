@@ -32,13 +32,16 @@ class Renewal:
     changes: tuple[config.Difference, ...]
 
 
-def renewed(account: "RalphRecord", flags: Mapping[str, Any] | None = None) -> Renewal:
+def renewed(
+    account: "RalphRecord", flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] | None = None
+) -> Renewal:
     """Read all layers again; ``flags`` come over those of earlier starts. Blocks, and changes nothing.
 
     The command follows the files where it was theirs; one that was given on the command line stays. Without
     any it is the built-in loop. Raises ConfigFaults with all that is wrong.
     """
-    definition, environ = account.definition, account.files.load_environment()
+    definition = account.definition
+    environ = account.files.load_environment() if environ is None else environ
     both = {**(definition.flags or {}), **(flags or {})}
     pinned = config.Configuration.from_pinned(definition.configuration)
     current = config.load(definition.directory, flags=both, environ=environ)

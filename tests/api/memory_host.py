@@ -133,8 +133,11 @@ class MemoryHost:
         self._status = None
         return json.dumps(self._ralphs[name]).encode()
 
-    async def start(self, name: str, flags: dict[str, object], *, resume: bool | None = None) -> bytes:
-        return self._told("start", name, flags, *([] if resume is None else [resume]))
+    async def start(
+        self, name: str, flags: dict[str, object], environment: dict[str, str], *, resume: bool | None = None
+    ) -> bytes:
+        more = [*([environment] if environment else []), *([] if resume is None else [resume])]
+        return self._told("start", name, flags, *more)
 
     async def ask(self, name: str, kind: type[Event], **how: bool) -> bytes:
         return self._told(ACTS[kind], name, *how.values())

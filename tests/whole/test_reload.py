@@ -10,8 +10,9 @@ import pytest
 from tests.daemon.test_metrics import judged, value
 from tests.helpers import wait_for
 from tests.players import player
+from tests.template import ralphctl
 from tests.whole.harness import Daemon, View
-from tests.whole.person import Person
+from tests.whole.person import ANSWER_S, Person
 
 LOOK_ROUND_S = 30.0
 """A look round is due every 8 s; more on a busy machine."""
@@ -32,6 +33,18 @@ def kill_run(daemon: Daemon) -> View:
     view = daemon.view("demo")
     os.kill(view["ralph_pid"], signal.SIGKILL)
     return view
+
+
+def test_a_start_again_brings_the_environment_of_its_shell(daemon: Daemon, person: Person) -> None:
+    place = person.directory()
+    person.starts(place, ["/bin/sh", "-c", 'echo "key: $KEY"'])
+    daemon.becomes("demo", "done")
+    for words in (["start"], ["start", str(place)], ["start", "demo"]):
+        key = f"after {words[-1]}"
+        said = ralphctl(words, person.environment | {"KEY": key}, place, ANSWER_S)
+        assert said.returncode == 0, said
+        daemon.becomes("demo", "done")
+        assert person("logs", "demo", "--stream", "stdout").stdout.splitlines()[-1] == f"key: {key}"
 
 
 def test_a_run_that_lives_goes_on_by_its_own_rules_even_under_the_next_daemon(

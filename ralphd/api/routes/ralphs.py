@@ -46,7 +46,7 @@ async def forget_ralph(host: TheHost, name: RalphName) -> Response:
 async def start_ralph(host: TheHost, name: RalphName, how: bodies.StartRequest | None = None) -> Response:
     """Start a ralph that is known."""
     how = how or bodies.StartRequest()
-    return json_bytes(await host.start(name, how.flags, resume=how.resume), 202)
+    return json_bytes(await host.start(name, how.flags, how.environment, resume=how.resume), 202)
 
 
 @router.post("/{name}/stop", status_code=202, responses=ACCEPTED)

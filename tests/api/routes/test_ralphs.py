@@ -53,9 +53,10 @@ async def test_a_request_to_a_ralph_answers_at_once_with_its_view(
 
 async def test_stop_now_and_the_flags_of_a_start_arrive(api: Whole) -> None:
     await api.client.post("/v1/ralphs/alice/stop", json={"now": True})
-    await api.client.post("/v1/ralphs/alice/start", json={"flags": {"ralph.max_iterations": 2}})
+    body = {"flags": {"ralph.max_iterations": 2}, "environment": {"KEY": "new"}}
+    await api.client.post("/v1/ralphs/alice/start", json=body)
 
-    assert api.host.asked == [("stop", "alice", True), ("start", "alice", {"ralph.max_iterations": 2})]
+    assert api.host.asked == [("stop", "alice", True), ("start", "alice", *body.values())]
 
 
 async def test_what_becomes_of_a_checkpoint_arrives(api: Whole) -> None:

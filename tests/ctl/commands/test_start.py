@@ -77,7 +77,9 @@ def test_a_known_ralph_is_started_again_by_its_name(daemon: FakeDaemon, ctl: Ctl
     daemon.views = {"api": view()}
     assert ctl("start", "api", "--max-iterations", "3").returncode == 0
     assert daemon.lines() == ["POST /v1/ralphs/api/start"]
-    assert daemon.body_of("POST /v1/ralphs/api/start") == {"flags": {"max-iterations": 3}}
+    body = daemon.body_of("POST /v1/ralphs/api/start")
+    assert body.pop("environment")["PATH"]
+    assert body == {"flags": {"max-iterations": 3}}
 
 
 def test_inside_a_known_ralphs_directory_it_is_started_again(
