@@ -332,6 +332,15 @@ def started(
     )
 
 
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it, as git would. Raises OSError."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.is_dir():
+            each.mkdir()
+            if umask >= 0:
+                each.chmod(0o777 & ~umask)
+
+
 def call(
     directory: Path, *words: str, env: Mapping[str, str] | None = None
 ) -> tuple[list[str], dict[str, str]]:

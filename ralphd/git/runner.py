@@ -99,14 +99,6 @@ class GitRunner:
         """Return the absolute path of a name in the work tree."""
         return os.fsencode(self.top) + b"/" + name
 
-    def make_folders(self, name: bytes) -> None:
-        """Make the folders that a file lies in, as git would."""
-        for folder in reversed(Path(os.fsdecode(self.path(name))).parents):
-            if not folder.is_dir():
-                folder.mkdir()
-                if repo.umask >= 0:
-                    folder.chmod(0o777 & ~repo.umask)
-
     def remove(self, name: bytes) -> None:
         """Remove a file and the folders that it leaves empty, as git does."""
         Path(os.fsdecode(self.path(name))).unlink()

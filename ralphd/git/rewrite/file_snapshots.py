@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from ralphd.dataclass import dataclass
+from ralphd.git import repo
 from ralphd.git.runner import GitRunner, NotDone, readable
 from ralphd.git.tree_diff import LINK, Sides, TreeEntry, blob_id, has_folders, mode_of
 
@@ -220,7 +221,7 @@ def read_blobs(git: GitRunner, blobs: Sequence[str]) -> list[bytes]:
 def write_file(git: GitRunner, path: bytes, kind: PathKind, mode: int, data: bytes) -> None:
     """Put a file or a link at a path by rename, so that no reader sees half of it. Raises OSError."""
     full = git.path(path)
-    git.make_folders(path)
+    repo.make_folders(Path(os.fsdecode(full)).parent)
     try:
         _write_and_rename(os.fsencode(git.work / "tmp-file"), full, kind, mode, data)
     except OSError as error:

@@ -49,7 +49,7 @@ from typing import Final
 from ralphd import diagnostics
 from ralphd.core.gate.verdict import CarriedOut
 from ralphd.core.text import short_sha
-from ralphd.git import tree_diff
+from ralphd.git import repo, tree_diff
 from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted
 from ralphd.git.locks import wait_for_lock
@@ -268,7 +268,7 @@ class DisplacedFiles:
         for each, moved in self._moved:
             if each.path not in theirs:
                 full = self._git.path(each.path)
-                self._git.make_folders(each.path)
+                repo.make_folders(Path(os.fsdecode(full)).parent)
                 os.replace(moved, full)  # noqa: PTH105
         return theirs | {each.path for each in _unlike_saved(self._git, [each for each, _ in self._moved])}
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from ralphd.core.worktrees.rules import Worktree
+from ralphd.git import repo
 from ralphd.git.runner import GitRunner, name_list
 from ralphd.plain_files import open_plain
 
@@ -68,7 +69,7 @@ def _copy(old: Path, new: Path, top: Path, most_bytes: int) -> int:
     """Copy a file and return the bytes that it takes: none where the file system shares them."""
     if not new.parent.resolve().is_relative_to(top.resolve()):
         raise OSError(f"{new.parent} leads outside")
-    new.parent.mkdir(parents=True, exist_ok=True)
+    repo.make_folders(new.parent)
     if old.is_symlink():
         new.unlink(missing_ok=True)
         new.symlink_to(old.readlink())

@@ -19,6 +19,7 @@ from ralphd.core.worktrees.rules import Worktree, WorktreeFacts
 from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
 from ralphd.errors import RalphdError, UsageError, WrongState
+from ralphd.git import repo
 from ralphd.git.diagnostics import unfinished
 from ralphd.git.locks import remove_own_lock, wait_for_lock
 from ralphd.git.repo import Repository
@@ -134,7 +135,7 @@ def make(tree: Worktree) -> None:
         words = ("worktree", "add", "--no-checkout", "--lock", "--reason", tree.reason)
         git.output(*words, str(path), tree.branch)
     elif not (path / ".git").exists():
-        path.mkdir(parents=True, exist_ok=True)
+        repo.make_folders(path)
         (own / _RESTORING).touch()
         (path / ".git").write_text(f"gitdir: {own}\n")
     reach("worktree.added")

@@ -11,6 +11,7 @@ import pytest
 
 from ralphd.core.worktrees.rules import Worktree, why_kept
 from ralphd.errors import RalphdError, UsageError
+from ralphd.git import repo
 from ralphd.git.runner import NotDone
 from ralphd.git.worktrees import include
 from ralphd.git.worktrees import worktree as worktrees
@@ -395,6 +396,24 @@ def test_included_files_are_copied_as_git_matches_them(main: WorkTree) -> None:
     assert (inner.path / ".env").stat().st_mode & 0o777 == 0o600
     assert (inner.path / "cache/link").readlink() == Path("x")
     assert not (inner.path / "other").exists()
+
+
+def test_a_worktree_is_as_readable_as_a_clone(main: WorkTree, monkeypatch: pytest.MonkeyPatch) -> None:
+    (main.path / ".worktreeinclude").write_text("cache/\n")
+    (main.path / "cache/in").mkdir(parents=True)
+    (main.path / "cache/in/x").touch()
+    monkeypatch.setattr(repo, "umask", 0o022)
+    umask = os.umask(0o077)  # the daemon's
+    try:
+        tree, inner = made(main)
+        include.include(Path(tree.source), Path(tree.path))
+    finally:
+        os.umask(umask)
+
+    modes = {
+        name: oct((inner.path / name).stat().st_mode & 0o777) for name in (".", "cache/in", "folder/file")
+    }
+    assert modes == {".": "0o755", "cache/in": "0o755", "folder/file": "0o644"}
 
 
 def test_no_file_of_the_worktree_is_replaced(main: WorkTree) -> None:
