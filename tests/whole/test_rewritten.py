@@ -1,5 +1,7 @@
 """An agent that resets, amends or rebases judged commits away: what was lost comes back, once (A8)."""
 
+import shlex
+import subprocess
 import sys
 from typing import Any
 
@@ -319,6 +321,24 @@ def test_a_person_sees_a_repair_and_undoes_it_for_good(daemon: Daemon, guarded: 
     guarded.told(4)
     assert guarded.subjects() == ["four", "later", "three", "first"]
     assert len(daemon.history("demo", "repair")) == 1
+
+
+def test_an_undo_that_conflicts_names_what_does_it_by_hand(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    paused_after_repair(daemon, guarded)
+    [entry] = daemon.history("demo", "repair")
+    (guarded.place / "one").write_text("later\n")
+    guarded.git("commit", "-q", "-am", "later")
+
+    told = Person(daemon)("undo", "demo", "--repair")
+
+    assert "which came since then; nothing was changed" in told.stderr
+    words = shlex.split(told.stderr.partition("try: ")[2])
+    assert words[:3] == ["git", "-C", str(guarded.place)]
+    with pytest.raises(subprocess.CalledProcessError):  # it stops at the conflict, on what was left
+        guarded.git(*words[3:])
+    assert guarded.git("rev-parse", "HEAD") == guarded.git("rev-parse", entry["refs"][0])
+    assert guarded.git("status", "--porcelain").startswith("DU one")
 
 
 @pytest.mark.parametrize("place", ["undo.noted", "repair.undo.kept", "guard.move.tree", "undo.done"])

@@ -132,7 +132,8 @@ class Undo:
     def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
         mend = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
         if wanted.repair is not None:
-            what, mend = f"undo repair {wanted.repair}", f"{mend} --repair {wanted.repair}"
+            why, _, by_hand = why.partition("; by hand: ")
+            what, mend = f"undo repair {wanted.repair}", by_hand or f"{mend} --repair {wanted.repair}"
         else:
             commits = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
             what = f"re-apply {commits}"

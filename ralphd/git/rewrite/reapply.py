@@ -21,6 +21,7 @@ from typing import Final
 from ralphd import diagnostics
 from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, decide, to_reapply
 from ralphd.core.gate.verdict import LEFT, Position
+from ralphd.core.incidents import shell_word
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
@@ -172,6 +173,7 @@ def take_back(directory: Path, label: str, branch: str) -> Done:
     What the repair restored stays under ``undone_ref``. May be repeated.
     """
     (ref, repaired_ref), undone = left_refs(label), undone_ref(label)
+    by_hand = f"by hand: git -C {shell_word(str(directory))}"
 
     def act(git: GitRunner) -> str:
         current, tip = branch_and_head(git)
@@ -186,10 +188,11 @@ def take_back(directory: Path, label: str, branch: str) -> Done:
             raise NotDone(f"branch {branch} does not have the restored commits any more")
         later = _listed(git, tip, repaired)
         if any(len(each.parents) > 1 for each in later):
-            raise NotDone(f"a merge came since then; by hand: git merge {ref}")
+            raise NotDone(f"a merge came since then; {by_hand} merge {ref}")
         new_tip, _, conflicts = _reapply(git, left, later)
         if conflicts:
-            raise NotDone(f"conflict of {short_sha(conflicts[0].sha)}, which came since then")
+            why = f"conflict of {short_sha(conflicts[0].sha)}, which came since then"
+            raise NotDone(f"{why}; {by_hand} rebase --onto {ref} {repaired_ref}")
         git.update_refs(f"update {undone} {tip}")
         diagnostics.reach("repair.undo.kept")
         move(git, Move(current, tip, new_tip, "ralph: undo of a repair"))
