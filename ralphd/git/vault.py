@@ -46,7 +46,11 @@ _FILES: Final = ("HEAD", "index", "config", "config.worktree", "info/exclude", "
 _MOST_FILE_BYTES: Final = 256 << 20
 _RECORD: Final = "taken.json"
 _REFS: Final = "refs/taken/"
-SAFE: Final = {"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"}
+SAFE: Final = {
+    **{"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"},
+    # A vault is bare: the user's own setting may forbid git to use such a repository.
+    **{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "all"},
+}
 
 
 @dataclass(frozen=True, slots=True)

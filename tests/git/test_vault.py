@@ -816,3 +816,17 @@ def test_a_split_index_is_rebuilt_whole(place: Place) -> None:
 
     assert place.fault() == ""
     assert place.git("status", "--short") == before == "A  staged"
+
+
+def test_a_user_who_forbids_bare_repositories_has_a_vault(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".gitconfig").write_text("[safe]\nbareRepository = explicit\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place.take()
+    shutil.rmtree(place.top / ".git")
+
+    place.restore()
+
+    assert place.fault() == ""
+    assert place.git("rev-parse", "HEAD") == place.second
