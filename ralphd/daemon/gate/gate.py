@@ -332,14 +332,14 @@ class Gate:
         await self._history.forget_old()
         if self.is_on:
             await self._note_in_the_way()
+        if self.is_on and self._memory.state.before is not None:
+            head = await asyncio.to_thread(self._git.position)
+            await self._memory.save(ranges.left_at(self._memory.state, head))
 
     async def _note_in_the_way(self) -> None:
         lines = await asyncio.to_thread(in_the_way, self._account.definition.directory)
         others = [each for each in self._account.notes if not each.startswith(WILL_PAUSE)]
         self._account.notes = [*others, *(WILL_PAUSE + line for line in lines)]
-        if self.is_on and self._memory.state.before is not None:
-            head = await asyncio.to_thread(self._git.position)
-            await self._memory.save(ranges.left_at(self._memory.state, head))
 
     async def _new_run(
         self, boundary_id: str, run_id: RunId, number: int | None, task: ReportedTask | None = None
