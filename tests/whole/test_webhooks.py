@@ -77,6 +77,15 @@ def test_a_message_is_sent_again_by_the_next_daemon_and_its_secret_is_nowhere(da
         assert body["data"]["data"]["message"].startswith("Ralph exited (exit 1)")
 
 
+def test_the_address_in_a_typed_command_is_kept_with_the_webhook_alone(daemon: Daemon) -> None:
+    person = Person(daemon)
+    daemon.start()
+    assert person("webhooks", "add", "--format", "ntfy", "https://ntfy.example/sEcr3t-topic").returncode == 0
+    [accepted] = daemon.events("request.accepted")
+    assert "--format ntfy https://ntfy.example/…" in accepted["data"]["by"]["command"]
+    assert b"sEcr3t" not in everything_but(daemon, daemon.state / "webhooks.json")
+
+
 def test_a_command_of_the_own_file_prints_the_secret_and_a_repository_cannot_name_one(daemon: Daemon) -> None:
     person = Person(daemon)
     with receiving() as receiver:

@@ -1,6 +1,7 @@
 """Who sends requests: the run that a process belongs to, what it may request, and the record of that."""
 
 import logging
+import re
 import time
 from contextvars import ContextVar
 from itertools import chain
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 
 SCAN_S = 0.2
 _KINDS = ("runs", "tests")
+_IN_URL = re.compile(r"(?<=://)(?:[^\s/@]*@)?([^\s/?#]*)\S*")
+"""What follows the host may be a token: the address of a webhook is a password."""
 
 REQUESTED_BY: ContextVar[Caller | None] = ContextVar("REQUESTED_BY", default=None)
 """Who sent the request that this task serves; the door sets it."""
@@ -43,7 +46,8 @@ class Callers:
         run_id = run_of(peer.pid, peer.uid, peer.ticks, self._is_known)
         owner = None if run_id is None else self._owner(run_id)
         ralph = None if owner is None else owner.name
-        return Caller(peer.pid, peer.uid, run_id, ralph, command_line(peer.pid))
+        command = _IN_URL.sub(r"\1/…", command_line(peer.pid))
+        return Caller(peer.pid, peer.uid, run_id, ralph, command)
 
     def is_within(self, peer: Peer) -> bool:
         return self.caller(peer).run_id is not None
