@@ -24,8 +24,11 @@ from ralphd import wire
 from ralphd.errors import DaemonNotRunning, NotFound, RalphdError
 from ralphd.overview import has_a_run
 
-_APPLIED_AT_ONCE = ("logs.total_bytes", "notify.", "web.", "webhooks[")
-"""How keys begin that no ralph has to be reloaded for."""
+_APPLIED_AT_ONCE = (
+    *("logs.total_bytes", "regent.runs_may", "notify.allow_private", "notify.desktop"),
+    *("fleet.", "web.", "webhooks["),
+)
+"""How keys begin that no ralph has to be reloaded for, as in ``config.keys.is_daemons``."""
 
 
 @click.group(cls=click_ext.LazyGroup)
@@ -151,8 +154,9 @@ def _runs(view: waiting.View) -> bool:
 def reload() -> None:
     """Read your own configuration file (ralph/config.toml) again.
 
-    Its webhooks, logs.total_bytes and notify.* apply at once; the rest applies to each ralph after
-    ralphctl reload NAME. If the file has faults, nothing changes.
+    Its webhooks apply at once, and so do web.*, logs.total_bytes, regent.runs_may, notify.desktop,
+    notify.allow_private and fleet.* (its times and work_directory after ralphctl regent restart); the rest
+    applies to each ralph after ralphctl reload NAME. If the file has faults, nothing changes.
     """
     done = value_for_text((_own_client() if socket_given() else the_client()).reload())
     changes, pid = done["changes"], done["daemon"]["pid"]

@@ -133,7 +133,8 @@ def next_steps(
     and the ralphs that have to be reloaded: of those that run, wait or are paused, the ones for which no
     nearer source sets all of these keys.
     """
-    home, mine = home_of(environ), [key for key in keys if not known.is_daemons(key)]
+    daemons = [key for key in keys if known.is_daemons(key) or (users_own and key.startswith(known.WEBHOOKS))]
+    home, mine = home_of(environ), [key for key in keys if key not in daemons]
 
     def is_for(directory: Path) -> bool:
         if not users_own:
@@ -145,7 +146,7 @@ def next_steps(
     stored = [view for is_build, view in offline.stored_views(environ) if not is_build] if mine else []
     live = (view for view in stored if view["state"] not in _APPLIES_AT_START)
     names = sorted(str(view["name"]) for view in live if is_for(Path(view["directory"])))
-    return users_own and any(known.is_daemons(key) or key.startswith(known.WEBHOOKS) for key in keys), names
+    return bool(daemons), names
 
 
 def edit_line(edit: ConfigEdit, file: str) -> str:

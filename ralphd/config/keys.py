@@ -58,7 +58,8 @@ FLAGS: Mapping[str, str] = {
 
 def is_daemons(dotted: str) -> bool:
     """Return whether the daemon alone acts on a key, so that no ralph has to be reloaded for it."""
-    return dotted in ("logs.total_bytes", "regent.runs_may") or dotted.startswith(("notify.", "web."))
+    own = ("logs.total_bytes", "regent.runs_may", "notify.allow_private", "notify.desktop")
+    return dotted in own or dotted.startswith(("fleet.", "web."))
 
 
 class BadValue(Exception):

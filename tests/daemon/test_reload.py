@@ -212,8 +212,11 @@ async def test_a_reload_names_no_key_of_the_daemon(tmp_path: Path) -> None:
     async with scene(tmp_path) as one:
         own = tmp_path / "home/.config/ralph/config.toml"
         own.parent.mkdir(parents=True)
-        own.write_text('[web]\nlisten = "127.0.0.1:7999"\n[regent]\nmax_retries = 5\n')
-        assert [change.key for change in renewed(one.account).changes] == ["regent.max_retries"]
+        own.write_text(
+            '[web]\nlisten = "127.0.0.1:7999"\n[regent]\nmax_retries = 5\n[notify]\nreminder_minutes = 5\n'
+        )
+        keys = {change.key for change in renewed(one.account).changes}
+        assert keys == {"regent.max_retries", "notify.reminder_minutes"}
 
 
 async def test_flags_of_the_start_lie_over_what_the_file_says_now(tmp_path: Path) -> None:

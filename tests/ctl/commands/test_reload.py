@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
+from ralphctl.commands.regent import _APPLIED_AT_ONCE
 from ralphctl.format import status_text, table_text
 from ralphctl.format.state_text import drift_rows
+from ralphd.config.keys import SECTIONS, is_daemons, keys_of
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
 from tests.ctl.golden_files import Golden, Printed
@@ -110,6 +112,12 @@ def test_regent_reload_says_what_holds_and_what_waits_for_the_ralphs(
         return ctl("regent", "reload")
 
     golden(reloaded_with(logs), reloaded_with(CHANGE))
+
+
+def test_what_applies_at_once_is_what_the_daemon_alone_acts_on() -> None:
+    every = [key.dotted for section in SECTIONS for key in keys_of(section).values()]
+    at_once = [key for key in every if key.startswith(_APPLIED_AT_ONCE)]
+    assert at_once == [key for key in every if is_daemons(key)]
 
 
 def test_regent_status_gives_each_line_of_a_problem_one_of_its_own(

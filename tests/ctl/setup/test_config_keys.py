@@ -140,6 +140,10 @@ def test_your_own_file_is_made_private(edited: Edited, environment: dict[str, st
     [
         ("--user notify.allow_private true", ["ralphctl regent reload"]),
         ("--user logs.total_bytes 5000000", ["ralphctl regent reload"]),
+        ("--user fleet.slots 2", ["ralphctl regent reload"]),
+        ("--user webhooks[0].url https://a.example/x", ["ralphctl regent reload"]),
+        ("--user notify.reminder_minutes 5", ["ralphctl reload api", "ralphctl reload web"]),
+        ("notify.reminder_minutes 5", ["ralphctl reload api"]),
         ("--user agents.timeout_seconds 50", ["ralphctl reload api", "ralphctl reload web"]),
         ("--user regent.max_retries 2", ["ralphctl reload web"]),
         ("regent.max_retries 2", ["ralphctl reload api"]),
