@@ -63,8 +63,14 @@ class Configuration(specs.Sections):
     def run_limits(self) -> RunLimits:
         return RunLimits(**asdict(self.limits))
 
-    def destinations(self) -> tuple[Destination, ...]:
-        return tuple(map(_destination, self.webhooks))
+    def hooks(self, besides: str | None = None) -> list[tuple[Destination, str]]:
+        """Return the webhooks, each with its place; without those of the file ``besides``."""
+        places = (self.origins.get(f"{WEBHOOKS}[{i}]", DEFAULT).text for i in range(len(self.webhooks)))
+        every = zip(map(_destination, self.webhooks), places, strict=True)
+        return [(to, place) for to, place in every if place.rpartition(":")[0] != besides]
+
+    def destinations(self, besides: str | None = None) -> tuple[Destination, ...]:
+        return tuple(to for to, _ in self.hooks(besides))
 
     def tree(self) -> dict[str, Any]:
         """Return every value in the shape of ``ralph.toml``, as JSON holds it."""

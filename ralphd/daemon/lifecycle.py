@@ -226,7 +226,7 @@ async def _escalate_again(regent: Regent, services: "Services") -> None:
     for entry in reversed(await asyncio.to_thread(account.history.newest, ESCALATIONS_LOOKED_AT)):
         if entry.get("kind") == ESCALATION and (at := parse_rfc3339(entry["at"])) > oldest:
             data, run_id, key = entry["data"], entry["run_id"], entry["key"]
-            to, tell = account.configuration.destinations(), services.news.tell
+            to, tell = account.told().destinations, services.news.tell
             await tell(
                 "ralph.escalated", data, ralph=regent.name, run_id=run_id, at=at, key=key, destinations=to
             )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND
-from ralphd.config.keys import is_daemons
+from ralphd.config.keys import WEBHOOKS, is_daemons
 from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
@@ -45,7 +45,12 @@ def renewed(
     both = {**(definition.flags or {}), **(flags or {})}
     pinned = config.Configuration.from_pinned(definition.configuration)
     current = config.load(definition.directory, flags=both, environ=environ)
-    changes = tuple(each for each in config.differences(pinned, current) if not is_daemons(each.key))
+    has_same_hooks = account.destinations(pinned) == account.destinations(current)
+    changes = tuple(
+        each
+        for each in config.differences(pinned, current)
+        if not is_daemons(each.key) and not (has_same_hooks and each.key.startswith(WEBHOOKS))
+    )
     command = definition.command
     if command != pinned.ralph.command:  # it was given, and holds whatever the files say
         changes = tuple(change for change in changes if change.key != COMMAND)

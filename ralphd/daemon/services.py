@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ralphd.config import configuration as config
+from ralphd.config.files import user_file
 from ralphd.core.delivery import Destination, wanted
 from ralphd.core.quota.clock import news_of, short_name, view_of
 from ralphd.core.quota.model import PROBE_S, QuotaClock
@@ -47,7 +48,8 @@ class EventPublisher:
     """Stores an event with its deliveries, then gives it to listeners; ``nudge`` starts the deliveries.
 
     ``always`` are the webhooks of the user's file, ``added`` those added over the API, besides those that a
-    ralph is pinned to; ``told`` counts the events by type since the daemon's start.
+    ralph is pinned to; ``told`` counts the events by type since the daemon's start. ``own_file`` is the file
+    of ``always``, once it was read: what a ralph is pinned to of it does not count then.
     """
 
     events: EventStore
@@ -55,6 +57,7 @@ class EventPublisher:
     _clock: Clock
     nudge: Callable[[], None] = lambda: None
     always: tuple[Destination, ...] = ()
+    own_file: str | None = None
     added: tuple[Destination, ...] = ()
     on_desktop: bool = False
     told: Counter[str] = field(default_factory=Counter)
@@ -280,6 +283,7 @@ class UserConfiguration:
         self._services.trouble(TOPIC, None)
         before, self.present = self.present, current
         self._services.news.always = current.destinations()
+        self._services.news.own_file = str(user_file(os.environ, config.home_of(os.environ)))
         self._services.news.on_desktop = current.notify.desktop
         logger.info("read the user's configuration")
         return config.differences(before, current)

@@ -42,22 +42,23 @@ class Hook:
 
 
 def configured(
-    users: Configuration, ralphs: Iterable[tuple[str, Path, Configuration]], added: Mapping[str, Added]
-) -> dict[str, Hook]:
-    """Return every webhook, by id.
+    users: Configuration, ralphs: Iterable[tuple[str, Path, Configuration]], added: Mapping[str, Added],
+    own_file: str | None = None,
+) -> dict[str, Hook]:  # fmt: skip
+    """Return every webhook, by id. What ralphs are pinned to of ``own_file`` does not count.
 
     Of several sources the user's own file wins, then the request that added it: a repository that names the
     same URL must not change how its messages are signed. Of several ralphs' files the last one wins.
     """
     hooks = {id: Hook(one.destination, added=one) for id, one in added.items()}
-    hooks |= {to.id: Hook(to, place, added=added.get(to.id)) for to, place in _of_files(users, None)}
+    hooks |= {to.id: Hook(to, place, added=added.get(to.id)) for to, place in users.hooks()}
     of_all = frozenset(hooks)
     for name, directory, configuration in ralphs:
-        for to, place in _of_files(configuration, directory):
+        for to, place in configuration.hooks(besides=own_file):
             if to.id in of_all:
                 continue
-            known = hooks.get(to.id, Hook(to))
-            hooks[to.id] = Hook(to, known.place or place, (*(known.ralphs or ()), name))
+            known = hooks.get(to.id, Hook(to, str(directory / place)))
+            hooks[to.id] = Hook(to, known.place, (*(known.ralphs or ()), name))
     return _named(hooks)
 
 
@@ -68,17 +69,6 @@ def _named(hooks: Mapping[str, Hook]) -> dict[str, Hook]:
         to, taken = hook.destination, names.values()
         names[id] = to.name if to.name and to.name not in taken else outgoing.default_name(to, taken)
     return {id: hook.with_(name=names[id]) for id, hook in hooks.items()}
-
-
-def _of_files(configuration: Configuration, directory: Path | None) -> list[tuple[Destination, str]]:
-    """Return the webhooks of a configuration with the file and line of each."""
-    places = []
-    for index, to in enumerate(configuration.destinations()):
-        origin = configuration.origins.get(f"webhooks[{index}]")
-        text = origin.text if origin else "the configuration"
-        is_whole = directory is None or text.startswith("/") or origin is None
-        places.append((to, text if is_whole else f"{directory}/{text}"))
-    return places
 
 
 def hook_view(hook: Hook, gone: Gone | None, last: KeptDelivery | None) -> View:

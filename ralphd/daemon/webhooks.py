@@ -210,7 +210,8 @@ class DaemonsWebhooks:
             (each.name, each.account.definition.directory, each.account.configuration)
             for each in self._roster
         ]
-        every = webhook_views.configured(self._users.present, ralphs, self._stored.added)
+        own_file = self._services.news.own_file
+        every = webhook_views.configured(self._users.present, ralphs, self._stored.added, own_file)
         if self._users.present.notify.allow_private:
             return every
         # Added webhooks reach private addresses only as long as the user's own file allows it.

@@ -219,6 +219,23 @@ async def test_a_reload_names_no_key_of_the_daemon(tmp_path: Path) -> None:
         assert keys == {"regent.max_retries", "notify.reminder_minutes"}
 
 
+async def test_a_webhook_that_left_the_users_own_file_gets_nothing_of_a_ralph_either(tmp_path: Path) -> None:
+    async with scene(tmp_path) as one:
+        own = tmp_path / "home/.config/ralph/config.toml"
+        own.parent.mkdir(parents=True)
+        own.write_text('[[webhooks]]\nurl = "https://mine.example/"\n')
+        one.write('[[webhooks]]\nurl = "https://theirs.example/"\n')
+        one.account.redefine(renewed(one.account).definition)
+        told = [to.label for to in one.account.told().destinations]
+        assert told == ["https://mine.example", "https://theirs.example"], "the daemon has not read the file"
+
+        one.services.news.own_file = str(own)
+        own.write_text("")
+
+        assert [to.label for to in one.account.told().destinations] == ["https://theirs.example"]
+        assert renewed(one.account).changes == ()
+
+
 async def test_flags_of_the_start_lie_over_what_the_file_says_now(tmp_path: Path) -> None:
     async with scene(tmp_path) as one:
         definition = replace(one.account.definition, flags={"regent.max_retries": 9})

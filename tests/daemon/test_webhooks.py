@@ -418,7 +418,9 @@ def test_one_that_two_ralphs_name_is_one_and_names_both() -> None:
     ralphs = [("a", Path("/srv/a"), of_one), ("b", Path("/srv/b"), of_one), ("c", Path("/srv/c"), inherited)]
 
     hooks = configured(users, ralphs, {}).values()
+    others = configured(Configuration(), ralphs[2:], {}, "/home/me/config.toml")
 
+    assert (len(others), len(configured(Configuration(), ralphs[2:], {}))) == (0, 1)
     assert [(hook.destination.url, hook.place, hook.ralphs) for hook in hooks] == [
         ("https://all.example/", "/home/me/config.toml:1", None),
         ("https://one.example/", "/srv/a/ralph.toml:3", ("a", "b")),

@@ -80,7 +80,7 @@ class Callers:
         text, ralph = door.refusal_text(caller, asked, count), caller.ralph
         data = {"message": text, "action": asked.action, "count": count, "by": caller.shown()}
         logger.warning("%s", text, extra={"ralph": ralph})
-        to = () if (regent := self._find(ralph)) is None else regent.account.configuration.destinations()
+        to = () if (regent := self._find(ralph)) is None else regent.account.told().destinations
         tell = self._services.news.tell
         await tell("agent.refused", data, ralph=ralph, run_id=caller.run_id, destinations=to)
 

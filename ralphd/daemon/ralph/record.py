@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ralphd import diagnostics
 from ralphd.config import configuration as config
 from ralphd.config.configuration import COMMAND, Configuration
+from ralphd.core.delivery import Destination
 from ralphd.core.incidents import Escalation, Incident, of_a_bug
 from ralphd.core.record import change_of
 from ralphd.core.supervision import model
@@ -274,12 +275,16 @@ class RalphRecord(RunSource):
             await asyncio.to_thread(self._kept.look)
             self._stale = self._stale or self.same() != before
 
+    def destinations(self, configuration: Configuration) -> tuple[Destination, ...]:
+        """Return the webhooks of a configuration, but those of the user's own file, once that was read."""
+        return configuration.destinations(besides=self._services.news.own_file)
+
     def _audience(self, facts: Facts, by: "Caller | None") -> Audience:
-        return Audience(self.definition, facts, self.configuration.destinations(), by)
+        return Audience(self.definition, facts, self.destinations(self.configuration), by)
 
     async def publish(self, kind: str, data: Mapping[str, Any], *, key: str) -> None:
         """Publish an event of this ralph, once for each ``key``."""
-        name, run_id, to = self.definition.name, self._facts.run_id, self.configuration.destinations()
+        name, run_id, to = self.definition.name, self._facts.run_id, self.destinations(self.configuration)
         key, tell = f"{name}/{kind}/{key}", self._services.news.tell
         await tell(kind, data, ralph=name, run_id=run_id, key=key, destinations=to)
 
