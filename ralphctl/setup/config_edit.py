@@ -20,7 +20,7 @@ import tomlkit
 from ralphctl.format.output import message
 from ralphd.config import files
 from ralphd.config.configuration import HIDDEN, home_of
-from ralphd.config.keys import AGENT, SECTIONS, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.keys import NAMED, SECTIONS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import ConfigFault, KeyPath, dotted, from_text, tree_layer
 from ralphd.config.values import toml_value
 from ralphd.dataclass import dataclass
@@ -159,8 +159,8 @@ def key_at(path: KeyPath) -> ConfigKey | None:
     match path:
         case (str(section), str(name)) if section in SECTIONS:
             return keys_of(section).get(name)
-        case ("agents", str(), str(name)):
-            return keys_of(AGENT).get(name)
+        case (str(section), str(), str(name)) if section in NAMED:
+            return keys_of(NAMED[section]).get(name)
         case ("webhooks", int(), str(name)):
             return keys_of(WEBHOOKS).get(name)
     return None

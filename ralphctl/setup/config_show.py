@@ -89,8 +89,9 @@ def get(key: str, directory: Path, environ: Mapping[str, str], *, as_json: bool 
 
 def explain(key: str, directory: Path, environ: Mapping[str, str]) -> str:
     """Return what a key means, its default and where it is set; of a section, what its keys mean."""
-    if key in (*known.SECTIONS, known.AGENT, known.WEBHOOKS):
-        rows = [[each.dotted, str(each.schema["description"])] for each in known.keys_of(key).values()]
+    if key in (*known.SECTIONS, *known.NAMED.values(), known.WEBHOOKS):
+        entries = known.keys_of(key) or known.keys_of(known.NAMED[key])
+        rows = [[each.dotted, str(each.schema["description"])] for each in entries.values()]
         return "\n".join(wrapped_table(rows, [max(len(name) for name, _ in rows), 60], colour=False))
     entry, value, origin = _look_up(key, directory, environ)
     own = "--user " if entry.dotted in known.USER_FILE_ONLY else ""

@@ -72,6 +72,22 @@ def test_every_key_has_an_explanation(ctl: Ctl, tmp_path: Path) -> None:
         assert all(key.dotted in out for key in keys_of(section).values())
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "written"),
+    [("slots", "2", "slots = 2"), ("keep_free", "0.2", "keep_free = 0.2"), ("env", '{A="b"}', 'A = "b"')],
+)
+def test_the_keys_of_an_account_are_set_and_explained(
+    name: str, value: str, written: str, ctl: Ctl, environment: dict[str, str]
+) -> None:
+    key = f"accounts.work.{name}"
+    assert f"ralphctl config set --user {key}" in ctl("config", "explain", key).stdout
+    assert f"accounts.NAME.{name} " in ctl("config", "explain", "accounts").stdout
+    reply = ctl("config", "set", "--user", key, value)
+    assert reply.returncode == 0, reply.stderr
+    assert written in Path(environment["HOME"], ".config/ralph/config.toml").read_text()
+    assert ctl("config", "get", key).stdout.strip() in (value, '{"A" = "(not shown)"}')
+
+
 def test_an_edit_without_faults_is_saved(edited: Edited, toml: Path) -> None:
     toml.chmod(0o640)
     reply = edited('test "$1" = --flag; sed -i "s/= 7/= 9/" "$2"')
