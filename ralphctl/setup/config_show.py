@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 from ralphctl.format.output import wrapped_table
 from ralphctl.offline import state as offline
 from ralphd.agents.identity import with_account
+from ralphd.agents.known import agent_of, fallback_chain, spec_of
 from ralphd.config import files
 from ralphd.config import keys as known
 from ralphd.config.configuration import HIDDEN, Configuration, config_faults, home_of, load
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, variable_of
-from ralphd.config.specs import AgentSpec
 from ralphd.config.values import in_words, toml_value
-from ralphd.errors import ConfigFaults, UsageError
+from ralphd.errors import ConfigFaults, UnknownAgent, UsageError
 
 if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
@@ -50,7 +50,7 @@ def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) 
 def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
     """Return which sources set a value and which keys have no effect yet. Raise ConfigFaults."""
     configuration = load(directory, environ=environ)
-    if faults := list(_account_faults(configuration)):
+    if faults := list(_agent_faults(configuration, environ)):
         raise config_faults(faults)
     configuration.check_guard()
     if as_json:
@@ -61,13 +61,14 @@ def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False)
     return "\n".join(lines + [f"{key}: {_NO_EFFECT}" for key in configuration.not_built_yet()])
 
 
-def _account_faults(configuration: Configuration) -> Iterator[ConfigFault]:
-    agents = configuration.agents
-    for key, names in (("agents.primary", (agents.primary,)), ("agents.fallback", agents.fallback)):
+def _agent_faults(configuration: Configuration, environ: Mapping[str, str]) -> Iterator[ConfigFault]:
+    agents, accounts = configuration.agents, configuration.accounts.named
+    others = fallback_chain(agents.primary, agents.fallback, agents.named)
+    for key, names in (("agents.primary", (agents.primary,)), ("agents.fallback", others)):
         for name in names:
             try:
-                with_account(name, AgentSpec(), configuration.accounts.named)
-            except ConfigFaults as fault:
+                agent_of(name, with_account(name, spec_of(name, agents.named), accounts), outside=environ)
+            except (ConfigFaults, UnknownAgent) as fault:
                 yield ConfigFault(configuration.origins[key].text, key, f"{fault.what}; {fault.mend}")
 
 

@@ -86,5 +86,30 @@ def test_check_finds_an_account_that_is_not_defined(place: Place) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("agents", "fault"),
+    [
+        ('primary = "claud"', "agents.primary: 'claud' is not a known agent, did you mean claude?"),
+        ('fallback = ["auto", "codx"]', "agents.fallback: 'codx' is not a known agent, did you mean codex?"),
+        (
+            'primary = "mine"\n[agents.mine]\ncommand = ["sh"]\nmodel = "x"',
+            "agents.mine.model has no meaning",
+        ),
+    ],
+)
+def test_check_finds_an_agent_with_which_nothing_starts(agents: str, fault: str, place: Place) -> None:
+    place.project(f"[agents]\n{agents}\n")
+    with pytest.raises(ConfigFaults) as told:
+        config_show.check(place.directory, {"HOME": str(place.home)})
+    assert fault in told.value.why
+
+
+def test_check_knows_agents_of_your_own(place: Place) -> None:
+    place.project(
+        '[agents]\nprimary = "mine"\nfallback = ["auto", "cursor-agent"]\n[agents.mine]\ncommand = ["sh"]\n'
+    )
+    assert "no faults" in config_show.check(place.directory, {"HOME": str(place.home)})
+
+
 def test_schema_is_json() -> None:
     assert json.loads(config_show.schema())["title"] == "ralph.toml"
