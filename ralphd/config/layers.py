@@ -117,6 +117,8 @@ class _TreeReader:
         for name, value in body.items():
             if key := known.get(name):
                 place = self.place((*path, name))
+                if (section, name) == (AGENT, "patterns") and value and isinstance(value, str):
+                    value = self.resolve(value)
                 self.layer.take(key, dotted((*path, name)), value, place, users_own=self.users_own)
             else:
                 self.unknown((*path, name), keys_home(name), tuple(known))

@@ -149,7 +149,7 @@ class AgentSpec:
     prompt_via: Literal["auto", "stdin", "argument", "file"] = "auto"
     """How the agent gets the prompt."""
     patterns: Text = ""
-    """A file with failure patterns for this agent."""
+    """A file with failure patterns for this agent, relative to this file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

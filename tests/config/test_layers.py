@@ -149,6 +149,15 @@ def test_what_is_set_and_not_built_is_listed_and_a_default_is_not(
     assert place.load().not_built_yet() == ["notify.reminder_minutes"]
 
 
+@pytest.mark.parametrize("named", ["own.toml", "~/demo/own.toml", "/etc/own.toml"])
+def test_a_file_of_patterns_is_named_from_the_file_that_names_it(named: str, place: Place) -> None:
+    place.project(f'[agents.claude]\npatterns = "{named}"\n')
+    path = place.directory / "own.toml" if named.startswith("own") else named.replace("~", str(place.home))
+    configuration = place.load()
+    assert configuration.agents.named["claude"].patterns == str(path)
+    assert type(configuration).from_pinned(configuration.pinned()) == configuration
+
+
 def test_a_project_that_names_no_secret_does_not_unsign_the_users_webhook(place: Place) -> None:
     place.user('[[webhooks]]\nurl = "https://a.example/"\nsecret_file = "~/keys/hook"\n')
     place.project('[[webhooks]]\nurl = "https://a.example/"\non = ["ralph.*"]\n')
