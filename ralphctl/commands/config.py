@@ -125,6 +125,7 @@ def edit(directory: str | None, user: bool) -> None:
     """
     from ralphctl.setup.config_edit import edit_whole
 
+    refuse_within_run()
     wanted = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
 
     def run_editor(copy: Path, faults: list[str]) -> None:

@@ -23,6 +23,7 @@ MUTINY = (
     "tasks add Rest", "note Rest", "webhooks add http://127.0.0.1:9/",
     "regent stop --now", "regent restart", "regent reload", "regent uninstall",
     "config set regent.test_command true", "config set --user regent.runs_may all",
+    "config edit", "config edit --user",
     "start .. -- true", "start .", "start . -- true", "start . --replace -- true", "start . --branch night",
 )  # fmt: skip
 
