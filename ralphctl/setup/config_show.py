@@ -34,13 +34,14 @@ _SECRET_VARIABLE = re.compile(r"(?i)(?:agents|accounts)\..*\.env\..*(?:KEY|TOKEN
 def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
     """Return every value with its origin, as TOML with comments. Raise ConfigFaults.
 
-    Environment variables of agents appear by name only: their values may be secrets.
+    Environment variables of agents appear by name only, and no webhook's address: these may be secrets.
     """
     configuration = load(directory, environ=environ)
     tree = configuration.tree()
+    tree[known.WEBHOOKS] = [{**hook, "url": HIDDEN} for hook in tree[known.WEBHOOKS]]
     for section in known.NAMED:
         for name in getattr(configuration, section).named:
-            tree[section][name]["env"] = dict.fromkeys(tree[section][name]["env"], "(not shown)")
+            tree[section][name]["env"] = dict.fromkeys(tree[section][name]["env"], HIDDEN)
     if not as_json:
         return "\n".join(_toml_lines(configuration, tree))
     origins = {key: origin.text for key, origin in configuration.origins.items()}
@@ -125,6 +126,7 @@ def _look_up(key: str, directory: Path, environ: Mapping[str, str]) -> tuple[kno
     value = values.get(key, entry.default)
     origin = configuration.origins.get(key) or configuration.origins.get(key.rpartition(".")[0], DEFAULT)
     value = dict.fromkeys(value, HIDDEN) if isinstance(value, dict) else value
+    value = HIDDEN if entry.dotted == f"{known.WEBHOOKS}.url" and value else value
     return entry, list(value) if isinstance(value, tuple) else value, origin.text
 
 

@@ -51,10 +51,14 @@ def test_get_prints_the_value_in_force(ctl: Ctl, toml: Path) -> None:
     assert json.loads(reply.stdout) == {"key": "regent.max_retries", "value": 7, "origin": "ralph.toml:3"}
 
 
-def test_an_environment_is_never_printed(ctl: Ctl, toml: Path) -> None:
+def test_an_environment_and_an_address_are_never_printed(ctl: Ctl, toml: Path) -> None:
     toml.write_text('[agents.claude]\nenv = { API_KEY = "s3cret" }\n')
     assert "s3cret" not in ctl("config", "get", "agents.claude.env").stdout
     assert "s3cret" not in ctl("config", "explain", "agents.claude.env").stdout
+    toml.write_text('[[webhooks]]\nurl = "https://a.example/s3cret"\n')
+    for words in (["show"], ["get", "webhooks[0].url"], ["explain", "webhooks[0].url"]):
+        assert "s3cret" not in ctl("config", *words).stdout
+        assert "s3cret" not in ctl("--json", "config", *words).stdout
 
 
 def test_explain_says_what_a_key_means_and_where_it_is_set(ctl: Ctl, toml: Path, golden: Golden) -> None:
