@@ -115,4 +115,6 @@ def _commits(data: View) -> str:
 def _value(value: object) -> str:
     if (at := moment(value)) is not None:
         return clock(at, time.time())
+    if isinstance(value, dict) and value.get("pid"):  # who requested it
+        return str(value.get("device") or f"pid {value['pid']} ({value.get('command') or 'unknown'})")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
