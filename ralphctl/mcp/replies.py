@@ -144,7 +144,11 @@ def _why(explanation: View) -> dict[str, Any]:
     shown = objects(explanation, "figures")[:12]
     return {
         **{key: explanation.get(key) for key in keys},
-        "figures": [f"{each.get('name')}: {each.get('seen')} (limit {each.get('limit')})" for each in shown],
+        "figures": [
+            f"{each.get('name')}: {each.get('seen')}"
+            + (f" (limit {each['limit']})" if each.get("limit") else "")
+            for each in shown
+        ],
         "tests": {key: part(explanation, "verdict").get(key) for key in ("title", "because")},
         "request": part(explanation, "request").get("action"),
     }

@@ -122,6 +122,15 @@ def test_an_event_is_words_of_bounded_length() -> None:
     assert replies.event({**event, "data": None})["text"] == ""
 
 
+def test_a_figure_without_a_limit_names_none() -> None:
+    figures = [
+        {"name": "age", "seen": "18 s", "limit": ""},
+        {"name": "silent", "seen": "9 s", "limit": "5 min"},
+    ]
+    why = replies.ralph(view(), (), {"figures": figures})["why"]
+    assert why["figures"] == ["age: 18 s", "silent: 9 s (limit 5 min)"]
+
+
 def test_figures_of_many_ralphs_are_shortened() -> None:
     document = {"ralphs": [{"name": f"r{n}", "remarks": ["x" * 100]} for n in range(2000)]}
     reply = replies.figures(document)
