@@ -18,7 +18,7 @@ from ralphctl.service.systemd import NoSystemd, NotRoot, SystemdService, hosting
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, UsageError
 
-_HANDED_ON = ("RALPHD_STATE_DIR", "RALPHD_SOCKET", "XDG_STATE_HOME", "XDG_CONFIG_HOME")
+_HANDED_ON = ("RALPHD_STATE_DIR", "RALPHD_SOCKET", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
 _HAND_OVER_LIMIT_S = 30.0
 
 

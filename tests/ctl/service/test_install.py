@@ -191,12 +191,12 @@ def test_install_writes_enables_and_starts_a_unit_of_this_installation(
 def test_the_unit_has_the_places_that_the_shell_has_and_systemd_has_not(
     ctl: Ctl, fake: Fake, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    there = {"XDG_CONFIG_HOME": str(tmp_path / "con fig")}
+    there = {"XDG_CONFIG_HOME": str(tmp_path / "con fig"), "XDG_DATA_HOME": str(tmp_path / "data")}
     assert ctl("regent", "install", more=there).returncode == 0
 
     text = (tmp_path / "con fig" / "systemd" / "user" / "ralphd.service").read_text()
     assert units.value_of(text, "RALPHD_STATE_DIR") == environment["RALPHD_STATE_DIR"]
-    assert units.value_of(text, "XDG_CONFIG_HOME") == there["XDG_CONFIG_HOME"]
+    assert {name: units.value_of(text, name) for name in there} == there
 
 
 def test_the_unit_is_put_where_systemd_reads_units_whatever_the_shell_says(
