@@ -213,7 +213,7 @@ def _put(tree: Any, path: KeyPath, value: object) -> None:
 
 
 def _shown(path: KeyPath, value: object) -> str | None:
-    is_hidden = isinstance(value, dict) or "env" in path[2:3] or path[-1] == "url"
+    is_hidden = isinstance(value, dict) or "env" in path[2:3] or path[-1] in ("url", WEBHOOKS)
     return None if value is None else HIDDEN if is_hidden else toml_value(value)
 
 

@@ -186,6 +186,8 @@ def test_what_may_be_a_secret_is_not_shown_and_warned_of(person: Person) -> None
     assert "often committed" in person.warned(edit)[0]
     assert person.warned(person.sets("agents.claude.env.LANG", "C")) == []
     assert person.warned(person.unsets("agents.claude.env.API_KEY")) == []
+    person.sets("webhooks[0].url", "https://a.example/s3cret")
+    assert person.unsets("webhooks").was == "(not shown)"
 
 
 @pytest.mark.parametrize("text", ["[regent\n", "x = 1\nx = 2\n", "a.b" * 40, "\udcff"])
