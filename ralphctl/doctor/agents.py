@@ -130,11 +130,13 @@ def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> R
 
 
 def configured(directory: Path, environ: Mapping[str, str]) -> tuple[Configuration, CheckResult]:
-    """Return the configuration in force, without any of it if it has faults, and the result of its check."""
+    """Return the configuration in force, without any of it if it cannot be read, and its check's result."""
+    configuration = Configuration()
     try:
         configuration = load(directory, environ=environ)
+        configuration.check_guard()
     except RalphdError as fault:
-        return Configuration(), fault_result(fault, "ralphctl config check")
+        return configuration, fault_result(fault, "ralphctl config check")
     if idle := configuration.not_built_yet():
         text = f"no errors, but {count(len(idle), 'key')} without effect: {', '.join(idle)}"
         return configuration, warning(text, "ralphctl config check")

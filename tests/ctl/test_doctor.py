@@ -296,6 +296,13 @@ def test_what_is_configured_in_a_repository_is_told_without_names(
     golden(page([sound, warned]))
 
 
+def test_a_guard_without_tests_which_start_refuses_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "ralph.toml").write_text("[regent]\nrollback_on_test_failure = true\nmax_retries = 7\n")
+    configuration, result = agents.configured(tmp_path, {"HOME": str(tmp_path)})
+    assert result.level is Level.FAILED and "test_command is not" in result.text
+    assert configuration.regent.max_retries == 7, "the other checks have the rest"
+
+
 def test_a_primary_that_is_configured_and_not_there_fails_and_a_fallback_warns(
     environment: dict[str, str], golden: Golden, tmp_path: Path
 ) -> None:
