@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ralphd import wire
 from ralphd.config.configuration import Configuration, load
 from ralphd.config.values import fit_name, run_environment
+from ralphd.core.sandbox import BOX
 from ralphd.dataclass import dataclass
 from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken
 from ralphd.git.diagnostics import WILL_PAUSE, in_the_way, unsupported
@@ -193,6 +194,8 @@ def notes_on(
             "outside its schedule a run of this command ends after an iteration that it reports;"
             " a command that reports none is not ended"
         )
+    if not configuration.sandbox.net and (level := configuration.sandbox.level) != BOX:
+        notes.append(f'sandbox.net = false has no effect: [sandbox] level is "{level}", not "{BOX}"')
     not_built = configuration.not_built_yet()
     notes += [f"{key} is set, and this version does nothing about it yet" for key in not_built]
     if head(directory) is None:

@@ -5,16 +5,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import httpx
 import pytest
 
 from ralphd.api.app import create_app
 from ralphd.config.configuration import Configuration
+from ralphd.config.specs import SandboxSpec
 from ralphd.daemon import registration
 from ralphd.daemon.host import Host
-from ralphd.daemon.registration import notes_beside, notes_on_gate
+from ralphd.daemon.registration import notes_beside, notes_on, notes_on_gate
 from ralphd.errors import ConfigFaults
 from tests.api.serving import serve
 from tests.daemon.test_regent_view import a_regent
@@ -42,6 +43,17 @@ def test_without_tests_it_is_refused_and_without_a_repository_it_is_off(tmp_path
         notes_on_gate(tmp_path, guarded(" "))
     [note] = notes_on_gate(tmp_path, guarded())
     assert note.startswith("the guard is off")
+
+
+@pytest.mark.parametrize(("level", "is_told"), [("auto", True), ("write", True), ("box", False)])
+def test_a_network_that_stays_although_it_was_turned_off_is_told(
+    tmp_path: Path, level: Literal["auto", "write", "box"], is_told: bool
+) -> None:
+    wanted = replace(Configuration(), sandbox=SandboxSpec(level=level, net=False))
+    notes = notes_on(tmp_path, wanted, ("true",), {})
+    assert [f'[sandbox] level is "{level}"' in each for each in notes if "sandbox.net" in each] == [
+        True
+    ] * is_told
 
 
 @contextmanager
