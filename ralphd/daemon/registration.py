@@ -17,7 +17,7 @@ from ralphd.config.configuration import Configuration, load
 from ralphd.config.values import fit_name, run_environment
 from ralphd.core.sandbox import BOX
 from ralphd.dataclass import dataclass
-from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken
+from ralphd.errors import BadName, DirectoryBusy, DirectoryUnusable, NameTaken, UsageError
 from ralphd.git.diagnostics import WILL_PAUSE, in_the_way, unsupported
 from ralphd.git.repo import Repository, head
 from ralphd.process.tree import enabled_controllers
@@ -117,6 +117,8 @@ def candidate(registration: Registration, known: Mapping[str, Path], services: "
     configuration = load(directory, flags=registration.flags, environ=registration.environment)
     name = _name(registration.name, configuration.project.name, directory, known)
     command = tuple(registration.command) or configuration.ralph.command
+    if command[:1] == ("",):
+        raise UsageError("the first word of the command is empty", mend="ralphctl start DIR -- ./loop.sh")
     notes = notes_on(directory, configuration, command, environment)
     notes += notes_beside(directory, configuration, known)
     pinned, at = configuration.pinned(), services.clock.now()

@@ -76,6 +76,13 @@ def test_a_command_that_is_nowhere_is_refused(person: Person) -> None:
         expect_refusal(said, 1, "cannot start no-such-agent", why="not on PATH", mend="./no-such-agent")
 
 
+def test_a_command_without_a_first_word_is_refused(person: Person) -> None:
+    directory = person.directory()  # as of `start -- "$LOOP"` where the variable is not set
+    with nothing_changes(person):
+        said = person("start", str(directory), "--", "", "x")
+    expect_refusal(said, 2, "the first word of the command is empty", mend="ralphctl start")
+
+
 def test_a_ralph_that_came_not_to_be_is_no_event(person: Person) -> None:
     expect_refusal(start(person, person.directory(), ["no-such-agent"]), 1, "cannot start no-such-agent")
     assert not [event for event in person.daemon.events() if event["ralph"]]
