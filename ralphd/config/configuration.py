@@ -15,7 +15,7 @@ from ralphd.config import files, layers, specs
 from ralphd.config.keys import NAMED, NOT_BUILT, SECRETS, SECTIONS, SPECS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
-from ralphd.core.delivery import Destination, Format
+from ralphd.core.delivery import Destination, Format, ProjectsDestination
 from ralphd.core.limits import RunLimits
 from ralphd.core.sandbox import is_lowered
 from ralphd.core.stall_detector import SilenceLimits
@@ -66,8 +66,8 @@ class Configuration(specs.Sections):
     def hooks(self, besides: str | None = None) -> list[tuple[Destination, str]]:
         """Return the webhooks, each with its place; without those of the file ``besides``."""
         places = (self.origins.get(f"{WEBHOOKS}[{i}]", DEFAULT).text for i in range(len(self.webhooks)))
-        every = zip(map(_destination, self.webhooks), places, strict=True)
-        return [(to, place) for to, place in every if place.rpartition(":")[0] != besides]
+        every = zip(self.webhooks, places, strict=True)
+        return [(_destination(hook, at), at) for hook, at in every if at.rpartition(":")[0] != besides]
 
     def destinations(self, besides: str | None = None) -> tuple[Destination, ...]:
         return tuple(to for to, _ in self.hooks(besides))
@@ -137,9 +137,10 @@ class Configuration(specs.Sections):
         ]
 
 
-def _destination(hook: specs.WebhookSpec) -> Destination:
+def _destination(hook: specs.WebhookSpec, place: str) -> Destination:
+    shape = ProjectsDestination if Path(place.rpartition(":")[0]).name == files.PROJECT_FILE else Destination
     secret = {"secret_file": hook.secret_file or None, "secret_env": hook.secret_env or None}
-    return Destination(**{**asdict(hook), **secret, "format": Format(hook.format)})
+    return shape(**{**asdict(hook), **secret, "format": Format(hook.format)})
 
 
 def load(

@@ -113,6 +113,11 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
+class ProjectsDestination(Destination):
+    """One that ``ralph.toml`` names: only a ``whsec_`` key signs, or receivers could guess another text."""
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """One message to one destination, as the outbox keeps it. ``message_id`` stays the same over retries."""
 

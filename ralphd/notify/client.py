@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ralphd.core import alert, delivery
-from ralphd.core.delivery import Answer, BadSecret, Destination, StoredEvent, Unreached
+from ralphd.core.delivery import SECRET_PREFIX, Answer, BadSecret, Destination, StoredEvent, Unreached
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 from ralphd.notify.payloads import posted
@@ -34,15 +34,21 @@ def key_of(destination: Destination, environ: Mapping[str, str]) -> bytes | None
 
     Raise BadSecret, whose text has the reason and never the secret.
     """
+    if (text := _secret(destination, environ)) is None:
+        return None
+    if isinstance(destination, delivery.ProjectsDestination) and not text.startswith(SECRET_PREFIX):
+        raise BadSecret(f"it has to be of the form {SECRET_PREFIX}…, since ralph.toml names it")
+    return delivery.secret_key(text)
+
+
+def _secret(destination: Destination, environ: Mapping[str, str]) -> str | None:
     if destination.secret_cmd:
-        return delivery.secret_key(_printed(destination.secret_cmd))
+        return _printed(destination.secret_cmd)
     if destination.secret_file is not None:
-        return delivery.secret_key(_text(_secret_path(destination.secret_file, environ)))
-    if destination.secret_env is not None:
-        if destination.secret_env not in environ:
-            raise BadSecret(f"{destination.secret_env} is not set in the environment of ralphd")
-        return delivery.secret_key(environ[destination.secret_env])
-    return None
+        return _text(_secret_path(destination.secret_file, environ))
+    if (name := destination.secret_env) is not None and name not in environ:
+        raise BadSecret(f"{name} is not set in the environment of ralphd")
+    return None if name is None else environ[name]
 
 
 def _secret_path(named: str, environ: Mapping[str, str]) -> Path:

@@ -5,6 +5,7 @@ import pytest
 from ralphd.config.configuration import load
 from ralphd.config.keys import keys_of
 from ralphd.config.layers import from_text
+from ralphd.core.delivery import Destination, ProjectsDestination
 from tests.config.conftest import Place
 
 
@@ -130,6 +131,9 @@ def test_webhooks_of_both_files_are_told_and_a_project_can_change_one_but_not_op
     (place.directory / "secret").write_text("whsec_aGk=\n")
     configuration = place.load()
     first, second, third = configuration.destinations()
+    pinned = type(configuration).from_pinned(configuration.pinned()).destinations()
+    expected = [Destination, ProjectsDestination, ProjectsDestination]
+    assert [*map(type, (first, second, third))] == [*map(type, pinned)] == expected
 
     assert (first.url, first.on, first.allow_private) == ("https://a.example/x", ("ralph.escalated",), False)
     assert (second.url, second.on, second.allow_private) == ("http://127.0.0.1:1", ("*",), True)

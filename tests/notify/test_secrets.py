@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.core.delivery import BadSecret, Destination
+from ralphd.core.delivery import BadSecret, Destination, ProjectsDestination
 from ralphd.notify.client import key_of
 
 
@@ -36,6 +36,18 @@ def test_a_command_that_does_not_is_an_error_without_its_output(script: str, why
 def test_a_command_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(BadSecret, match="/no/such"):
         key_of(Destination(url="http://x/", secret_cmd=("/no/such",)), {})
+
+
+def test_a_project_signs_with_a_secret_alone_whatever_was_checked_before(tmp_path: Path) -> None:
+    file = tmp_path / "key"  # an agent can put it there, or a link, after its ralph was started
+    file.write_text("hunter2\n")
+    environ = {"TOKEN": "hunter2", "CREDENTIALS_DIRECTORY": str(tmp_path)}
+    for path, variable in ((None, "TOKEN"), (str(file), None), ("credential:key", None)):
+        mine = Destination("http://x/", secret_file=path, secret_env=variable)
+        assert key_of(mine, environ) == b"hunter2"
+        with pytest.raises(BadSecret, match="of the form whsec_"):
+            key_of(ProjectsDestination(mine.url, secret_file=path, secret_env=variable), environ)
+    assert key_of(ProjectsDestination("http://x/", secret_env="HOOK"), {"HOOK": "whsec_aHVzaA=="}) == b"hush"
 
 
 def test_a_credential_of_systemd_is_read(tmp_path: Path) -> None:
