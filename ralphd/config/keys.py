@@ -97,7 +97,7 @@ class ConfigKey:
             for error in fault.errors():
                 if error["type"] == "value_error":
                     raise BadValue(str(error["ctx"]["error"])) from None
-            is_value = "" if isinstance(value, dict) else f", is {shown(value)}"
+            is_value = "" if isinstance(value, dict) or self.name == "env" else f", is {shown(value)}"
             raise BadValue(f"has to be {in_words(self.shape)}{is_value}") from None
 
 

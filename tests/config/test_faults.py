@@ -64,6 +64,8 @@ model = 3
         ('ralph.tasks = "a\\u0000b"', "cannot hold a NUL character"),
         ('git.repair = "magic"', 'has to be one of "tell", "abort", is "magic"'),
         ("agents.claude.env = { KEY = 1 }", "has to be a table of strings"),
+        ('agents.claude.env = ["KEY=s3cret"]', "has to be a table of strings"),
+        ('agents.claude.env = "KEY=s3cret"', "has to be a table of strings"),
         ('agents.claude.env = { "A=B" = "x" }', "'A=B' cannot be the name of a variable"),
     ],
 )
