@@ -76,7 +76,6 @@ def mcp(allow: list[str]) -> None:
         from ralphctl.mcp import server
     except ImportError as missing:
         raise ExtraMissing("ralphctl mcp needs a package", "mcp", "mcp>=2.3,<3", missing) from missing
-    os.environ.pop("CLAUDECODE", None)  # else the claude of a ralph takes itself for a nested one
     # Within a run the daemon refuses these, so they are not shown as what is allowed now. Some agents start
     # their servers without the variables of the run.
     socket, here = socket_given(), discovery.here()

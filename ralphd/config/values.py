@@ -238,6 +238,7 @@ _DENIED = frozenset(
         # a supervisor's, for the daemon or the shell
         *("NOTIFY_SOCKET", "INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID", "MANAGERPID", "FDSTORE"),
         *("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID"),
+        "CLAUDECODE",  # of the Claude Code that typed the start: with it, a claude refuses to be nested
     }
 )
 _DENIED_PREFIXES = ("TERM_", "VTE_", "TMUX", "ZELLIJ", "LD_", "RALPHD_", "LISTEN_", "WATCHDOG_")

@@ -42,7 +42,15 @@ DENIED = [
         "RALPHD_SOCKET",
         "RALPHD_FAILPOINTS",
     ),
-    *("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID", "NOTIFY_SOCKET", "LISTEN_FDS", "LISTEN_PID"),
+    *(
+        "CLAUDECODE",
+        "RALPH_RUN_ID",
+        "RALPH_NAME",
+        "RALPH_ATTEMPT_ID",
+        "NOTIFY_SOCKET",
+        "LISTEN_FDS",
+        "LISTEN_PID",
+    ),
     *("WATCHDOG_USEC", "INVOCATION_ID", "JOURNAL_STREAM", "_", "OLDPWD", "PWD", "SHLVL", ""),
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"),
 ]
