@@ -18,7 +18,8 @@ REPORT: Final = "reports"
 _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _WORDS = frozenset(("start", "stop", "restart", "pause", "resume", "skip-wait", "reload", "undo", "ack",
                     "tasks", "notes", REPORT))  # fmt: skip
-_OF_DAEMON = {"shutdown": "regent stop", "reload": "regent reload", "deliveries": "webhooks replay"}
+_OF_DAEMON = {"shutdown": "regent stop", "reload": "regent reload", "deliveries": "webhooks replay",
+              "landing": "land", "fleet": "fleet"}  # fmt: skip
 UNANNOUNCED: Final = frozenset(
     ["reload", "rm", "trees rm", "tasks", "notes", "regent reload", "webhooks add", "webhooks remove"]
 )
@@ -47,7 +48,7 @@ class Caller:
         return by | ({"device": self.device} if self.device else {})
 
     def __str__(self) -> str:
-        if self.device:
+        if self.device and self.run_id is None:  # a run could name any device
             return f'device "{self.device}"'
         command = f" ({self.command})" if self.command else ""
         return f"pid {self.pid}{command}, uid {self.uid}" + (f", run {self.run_id}" if self.run_id else "")

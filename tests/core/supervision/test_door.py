@@ -1,5 +1,7 @@
 """What a run may request (A3): it reads, and reports for itself; the rest only where the user permits it."""
 
+from dataclasses import replace
+
 import pytest
 
 from ralphd.core.supervision.door import (
@@ -20,6 +22,11 @@ PERSON = Caller(4711, 1000)
 AGENT = Caller(4712, 1000, RUN, "api", "ralphctl stop api")
 
 
+def test_a_run_does_not_pass_for_a_device() -> None:
+    assert str(replace(PERSON, device="My phone")) == 'device "My phone"'
+    assert str(replace(AGENT, device="My phone")) == str(AGENT)
+
+
 @pytest.mark.parametrize(
     ("method", "path", "asked"),
     [
@@ -37,6 +44,9 @@ AGENT = Caller(4712, 1000, RUN, "api", "ralphctl stop api")
         ("POST", "/v1/webhooks/w1/test", ("webhooks test", None)),
         ("DELETE", "/v1/webhooks/reports", ("webhooks remove", None)),
         ("POST", "/v1/deliveries/3/replay", ("webhooks replay", None)),
+        ("POST", "/v1/landing", ("land", None)),
+        ("POST", "/v1/landing/undo", ("land", None)),
+        ("POST", "/v1/fleet/items/i-aaaa/hold", ("fleet", None)),
         ("POST", "/v1/ralphs/api/anything", ("request", None)),
         ("PUT", "/v1/ralphs/api", ("request", "api")),
         ("POST", "/", ("request", None)),
