@@ -253,9 +253,9 @@ class GitSpec:
     """``[git]``"""
 
     auto_pull_rebase: bool = False
-    """Pull with rebase before an iteration."""
+    """Pull with rebase before an iteration of the built-in loop."""
     auto_push: bool = False
-    """Push the commits that are kept."""
+    """Have the built-in loop push the commits that are kept."""
     repair: Literal["tell", "abort"] = "tell"
     """Report a half-done rebase, merge or detached HEAD, or repair it."""
     keep: FilledTexts = (".env*", "*.local")

@@ -12,7 +12,7 @@ import pytest
 
 from ralphd.api.app import create_app
 from ralphd.config.configuration import Configuration
-from ralphd.config.specs import SandboxSpec
+from ralphd.config.specs import GitSpec, SandboxSpec
 from ralphd.daemon import registration
 from ralphd.daemon.host import Host
 from ralphd.daemon.registration import notes_beside, notes_on, notes_on_gate
@@ -54,6 +54,13 @@ def test_a_network_that_stays_although_it_was_turned_off_is_told(
     assert [f'[sandbox] level is "{level}"' in each for each in notes if "sandbox.net" in each] == [
         True
     ] * is_told
+
+
+@pytest.mark.parametrize("git", [GitSpec(auto_push=True), GitSpec(auto_pull_rebase=True)])
+def test_a_command_is_neither_pulled_nor_pushed_for_and_that_is_told(tmp_path: Path, git: GitSpec) -> None:
+    notes = notes_on(tmp_path, replace(Configuration(), git=git), ("true",), {})
+    assert [each for each in notes if "are for the built-in loop" in each]
+    assert not [each for each in notes_on(tmp_path, Configuration(), ("true",), {}) if "auto_push" in each]
 
 
 @contextmanager
