@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ralphd import wire
 from ralphd.config.configuration import Configuration, load
+from ralphd.config.keys import FLAGS
 from ralphd.config.values import fit_name, run_environment
 from ralphd.core.sandbox import BOX
 from ralphd.dataclass import dataclass
@@ -121,6 +122,11 @@ def candidate(registration: Registration, known: Mapping[str, Path], services: "
         raise UsageError("the first word of the command is empty", mend="ralphctl start DIR -- ./loop.sh")
     notes = notes_on(directory, configuration, command, environment)
     notes += notes_beside(directory, configuration, known)
+    of_loop = [
+        flag for flag in registration.flags if FLAGS.get(flag, flag).startswith(("agents.", "phases."))
+    ]
+    if command and of_loop:
+        notes += (f"no effect on a command of your own: --{', --'.join(of_loop)}",)
     pinned, at = configuration.pinned(), services.clock.now()
     definition = Definition(name, directory, command, pinned, at, flags=registration.flags)
     return Candidate(definition, environment, notes)

@@ -83,6 +83,12 @@ def test_a_command_without_a_first_word_is_refused(person: Person) -> None:
     expect_refusal(said, 2, "the first word of the command is empty", mend="ralphctl start")
 
 
+def test_options_that_a_command_of_your_own_does_not_get_are_named(person: Person) -> None:
+    options = ["--agent", "codex", "--timeout", "5", "--max-cost", "3"]
+    said = person("start", *options, str(person.directory()), "--", *SLEEPER)
+    assert said.returncode == 0 and "no effect on a command of your own: --agent, --timeout\n" in said.stderr
+
+
 def test_a_ralph_that_came_not_to_be_is_no_event(person: Person) -> None:
     expect_refusal(start(person, person.directory(), ["no-such-agent"]), 1, "cannot start no-such-agent")
     assert not [event for event in person.daemon.events() if event["ralph"]]
