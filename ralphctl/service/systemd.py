@@ -159,7 +159,8 @@ def hosting(pid: int) -> SystemdService | None:
         groups = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    ours = next((group for group in groups if group.endswith(f"/{units.SERVICE}")), None)
+    places = (f"/{units.SERVICE}", f"/{units.SERVICE}/ralphd-daemon")  # the second with DelegateSubgroup=
+    ours = next((group for group in groups if group.endswith(places)), None)
     if ours is None:
         return None
     service = SystemdService(is_system="/user@" not in ours)

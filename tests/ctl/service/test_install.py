@@ -456,3 +456,21 @@ def test_a_daemon_of_another_place_is_started_in_the_background(ctl: Ctl, fake: 
     assert f"pid {fake.pid()}" not in reply.stdout
     assert fake.asked() == []
     assert ctl("regent", "stop", more=elsewhere).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("group", "whose"),
+    [
+        ("/user.slice/user-7.slice/user@7.service/app.slice/ralphd.service", False),
+        ("/user.slice/user-7.slice/user@7.service/app.slice/ralphd.service/ralphd-daemon", False),
+        ("/system.slice/ralphd.service/ralphd-daemon", True),
+        ("/system.slice/ralphd.service/ralphd-r000001-aaaaaaaa", None),
+        ("/system.slice/ssh.service", None),
+    ],
+)
+def test_a_daemon_of_the_service_is_known_by_its_control_group(
+    group: str, whose: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "read_text", lambda path, encoding: f"0::{group}\n")
+    monkeypatch.setattr(systemd.SystemdService, "main_pid", lambda self: 7)
+    assert systemd.hosting(7) == (None if whose is None else systemd.SystemdService(is_system=whose))
