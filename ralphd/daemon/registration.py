@@ -122,11 +122,9 @@ def candidate(registration: Registration, known: Mapping[str, Path], services: "
         raise UsageError("the first word of the command is empty", mend="ralphctl start DIR -- ./loop.sh")
     notes = notes_on(directory, configuration, command, environment)
     notes += notes_beside(directory, configuration, known)
-    of_loop = [
-        flag for flag in registration.flags if FLAGS.get(flag, flag).startswith(("agents.", "phases."))
-    ]
-    if command and of_loop:
-        notes += (f"no effect on a command of your own: --{', --'.join(of_loop)}",)
+    idle = [flag for flag in registration.flags if FLAGS.get(flag, flag).startswith(("agents.", "phases."))]
+    if command and idle:
+        notes += (f"no effect on a command of your own: --{', --'.join(idle)}",)
     pinned, at = configuration.pinned(), services.clock.now()
     definition = Definition(name, directory, command, pinned, at, flags=registration.flags)
     return Candidate(definition, environment, notes)
