@@ -100,7 +100,7 @@ def set_(key: str, value: str, directory: str | None, user: bool) -> None:
       ralphctl config set --user logs.total_bytes 4294967296
 
     A list replaces the earlier one: A,B or a TOML list; a command is split as a shell does it. Comments and
-    order stay as they are. A value that check would reject is not written.
+    order stay as they are. A value that its key cannot have is not written.
     """
     _edit(key, value, directory, users_own=user)
 

@@ -172,6 +172,7 @@ def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> l
         configuration = load(directory, environ=environ)
     except ConfigFaults as fault:
         return [*sentences, f"{fault.what}; no ralph can be started with it: ralphctl config check"]
+    sentences += map(str, _agent_faults(configuration, environ))
     origin = configuration.origins.get(edit.key, DEFAULT).text
     is_of_project = Path(_source(origin)).name == files.PROJECT_FILE
     if origin.startswith("environment ") or (is_of_project and not is_project):

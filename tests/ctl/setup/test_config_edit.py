@@ -180,12 +180,15 @@ def test_a_secret_is_named_and_never_held(person: Person, key: str, value: str) 
     assert person.sets("webhooks[0].secret_env", "HOOK_SECRET").now == '"HOOK_SECRET"'
 
 
-def test_what_may_be_a_secret_is_not_shown_and_warned_of(person: Person) -> None:
+def test_what_may_be_a_secret_or_a_slip_is_warned_of(person: Person) -> None:
     edit = person.sets("agents.claude.env.API_KEY", "sk-1")
     assert (edit.now, edit.was) == ("(not shown)", None)
     assert "often committed" in person.warned(edit)[0]
     assert person.warned(person.sets("agents.claude.env.LANG", "C")) == []
     assert person.warned(person.unsets("agents.claude.env.API_KEY")) == []
+    [unknown] = person.warned(person.sets("agents.primary", "claud"))
+    assert "agents.primary: 'claud' is not a known agent, did you mean claude?" in unknown
+    person.unsets("agents.primary")
     person.sets("webhooks[0].url", "https://a.example/s3cret")
     assert person.unsets("webhooks").was == "(not shown)"
 
