@@ -293,7 +293,8 @@ class SandboxSpec:
     proxy: Annotated[Text, AfterValidator(values.a_proxy)] = ""
     """The URL for HTTP_PROXY and the like in the box. In your own file only."""
     writable: Annotated[FilledTexts, AfterValidator(values.rooted)] = ()
-    """What else a run can write at the levels write and box: /PATH or ~/PATH. In your own file only."""
+    """What else a run can write at the levels write and box: /PATH or ~/PATH. A path that holds your home
+    directory, or at the level write ralphd's state directory, is left out. In your own file only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -107,7 +107,8 @@ def default_writable(home: str, environ: Mapping[str, str], stated: Iterable[str
     absolute then is left out, and so is the home directory with all that contains it.
     """
     paths = (_resolved(each, home, environ) for each in (*CACHES, *stated))
-    return outermost(each for each in paths if each.startswith("/") and not _is_within(home, each))
+    # Not only the outermost: of those, ``restricted`` may leave one out that holds the state directory.
+    return tuple(each for each in paths if each.startswith("/") and not _is_within(home, each))
 
 
 def outermost(paths: Iterable[str]) -> tuple[str, ...]:

@@ -83,8 +83,15 @@ def test_caches_and_the_agents_own_state_are_writable() -> None:
     paths = default_writable("/home/me", environ, stated)
 
     assert {"/home/me/.cache", "/home/me/.npm", "/big", "/home/me/.claude", "/codex", "/srv/y"} <= set(paths)
-    assert "/big/pip" not in paths
+    assert "/big/pip" not in outermost(paths)
     assert not [path for path in paths if not path.startswith("/") or path.endswith(("unset", "relative"))]
+
+
+def test_a_path_that_holds_the_state_directory_takes_none_below_it_along() -> None:
+    paths = default_writable("/home/me", {}, ("~/.local", "~/.local/bin"))
+    chosen = restricted(WRITE, ("/w",), paths, "/home/me/.local/state/ralphd").writable
+    assert {"/home/me/.local/bin", "/home/me/.local/share/pnpm"} <= set(chosen)
+    assert "/home/me/.local" not in chosen
 
 
 @pytest.mark.parametrize("value", ["/", "/home", "/home/me", "/home/me/", "/home/me/.", "", ".", "cache"])

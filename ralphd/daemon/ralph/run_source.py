@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ralphd.config import configuration as config
 from ralphd.config.configuration import Configuration
-from ralphd.core.sandbox import BOX, SandboxChoice, default_writable
+from ralphd.core.sandbox import BOX, SandboxChoice, default_writable, outermost
 from ralphd.core.supervision import model
 from ralphd.daemon.services import Services
 from ralphd.git.repo import Repository
@@ -79,7 +79,7 @@ class RunSource(Protocol):
                 () if repository is None else repository.proven(),
                 self._services.state_directory,
                 readable=(self._services.commands, self.files.home / PROMPT_FILE),
-                writable=resolved((str(directory), *self.writable())),
+                writable=resolved((str(directory), *outermost(self.writable()))),
                 socket=share_socket(self._services.socket_path),
                 home=home,
                 net=wanted.net,
