@@ -57,6 +57,8 @@ def configured(
         for to, place in configuration.hooks(besides=own_file):
             if to.id in of_all:
                 continue
+            if own_file and isinstance(to, outgoing.ProjectsDestination):  # that file allows it no longer
+                to = replace(to, allow_private=False)
             known = hooks.get(to.id, Hook(to, str(directory / place)))
             hooks[to.id] = Hook(to, known.place, (*(known.ralphs or ()), name))
     return _named(hooks)

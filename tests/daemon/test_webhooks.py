@@ -411,6 +411,15 @@ def test_a_repository_that_names_the_address_of_another_webhook_changes_nothing_
     assert [hook.place for hook in hooks.values()] == [None, "/home/me/config.toml:1"]
 
 
+def test_a_private_address_that_the_users_file_allows_no_longer_is_closed_for_a_ralph_too() -> None:
+    hook = WebhookSpec(url="http://127.0.0.1:1/", allow_private=True)  # allowed when the ralph was started
+    pinned = replace(Configuration(), webhooks=(hook,), origins={"webhooks[0]": Origin("ralph.toml:3")})
+    ralphs = [("a", Path("/srv/a"), pinned)]
+    for own_file, is_open in ((None, True), ("/home/me/config.toml", False)):
+        [known] = configured(Configuration(), ralphs, {}, own_file).values()
+        assert known.destination.allow_private is is_open
+
+
 def test_one_that_two_ralphs_name_is_one_and_names_both() -> None:
     users = a_configuration("https://all.example/", "/home/me/config.toml:1")
     of_one = a_configuration("https://one.example/", "ralph.toml:3")
