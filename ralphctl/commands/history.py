@@ -75,7 +75,10 @@ def show_events(
 
 def _past(client: Client, name: str | None, number: int, path: str, *, follow: bool) -> list[dict[str, Any]]:
     try:
-        return list(client.past_events(number, path))
+        past = list(client.past_events(number, path))
+        if name is not None and path == EVENTS and all(event["ralph"] != name for event in past):
+            client.ralph(name)  # raises UnknownRalph; a removed ralph has events still
+        return past
     except DaemonNotRunning:
         from ralphctl.offline import log as offline_log
 

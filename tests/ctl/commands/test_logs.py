@@ -323,6 +323,13 @@ def test_events_are_one_line_each(daemon: FakeDaemon, ctl: Ctl, golden: Golden) 
     assert [json.loads(line)["id"] for line in ctl("events", "web", "--json").stdout.splitlines()] == [2]
 
 
+def test_events_of_an_unknown_ralph_are_an_error(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views["quiet"] = view("quiet")
+    daemon.on("GET /v1/events", lambda _: Answer(event(1, "removed")))
+    assert ctl("events", "nosuch").returncode == ctl("events", "-f", "nosuch").returncode == 4
+    assert ctl("events", "quiet").returncode == ctl("events", "removed").returncode == 0
+
+
 def test_events_tell_ends_in_words_and_moments_in_local_time(
     daemon: FakeDaemon, ctl: Ctl, golden: Golden
 ) -> None:
