@@ -124,13 +124,16 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     except (DaemonNotRunning, UnknownRalph):
         if name is not None and "/" in name:
             raise
-        known, kept = _kept(name)
+        known, kept, newest = _kept(name)
         if known is None or not (kept or lists or run or attempt):
             raise
-        message("no daemon supervises it; explanations kept on disk:")
+        what = "explanations kept on disk"
+        if kept and not (lists or run or attempt) and kept[0]["run_id"] != newest:
+            what = f"nothing explains run {newest} yet; the one before"
+        message(f"no daemon supervises it; {what}:")
         name, shown, state = known, kept[0] if kept else {}, ""
     else:
-        _, kept = _kept(name)
+        _, kept, _ = _kept(name)
         shown, state = reply.value, cut(state_text.state_words(view, now), _MOST_STATE) if view else ""
     if lists:
         as_json, line = wants_json(), explanation.kept_line
@@ -147,11 +150,15 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     click.echo(explanation.page(name, shown, now, state=state, columns=width, colour=colour))
     hung = next((each for each in kept if each.get("rule") in explanation.HANGS), None)
     if hung is not None and hung.get("at") != shown.get("at"):
-        click.echo(f"\n  last hang {explanation.kept_line(hung, name, now)}")
+        click.echo(f"\n  last kill {explanation.kept_line(hung, name, now)}")
 
 
-def _kept(name: str | None) -> tuple[str | None, list[dict[str, Any]]]:
+def _kept(name: str | None) -> tuple[str | None, list[dict[str, Any]], str]:
+    """Return the ralph's name, what is kept, newest first, and its newest run."""
     from ralphctl.offline import log as offline_log
 
     known = None if name is not None and "/" in name else offline_log.find(here(), name)
-    return (None, []) if known is None else (known[0], offline_log.explanations(known[1]))
+    if known is None:
+        return None, [], ""
+    newest = max((run.name for run in known[1].glob("runs/r*-*")), default="")
+    return known[0], offline_log.explanations(known[1]), newest

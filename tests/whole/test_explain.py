@@ -216,7 +216,7 @@ def test_a_hang_stays_readable_after_the_next_run_and_without_a_daemon(
     assert "last lines of output" in first
     daemon.ask("POST", "/v1/ralphs/demo/stop", {"now": True})
     daemon.becomes("demo", "stopped")
-    assert "(ralphctl explain demo --run" in person("explain", "demo").stdout
+    assert re.search(r"last kill .*\(ralphctl explain demo --run", person("explain", "demo").stdout)
     daemon.kill()
 
     from_disk = person("explain", "demo", "--run", "1").stdout
@@ -226,3 +226,18 @@ def test_a_hang_stays_readable_after_the_next_run_and_without_a_daemon(
     assert "Ralph hung" in told.stdout
     assert person("events", "demo", "--since", "nonsense").returncode == 2
     assert person("logs", "demo").stdout.count("hello") == 1
+
+
+def test_without_a_daemon_a_run_that_works_is_not_taken_for_the_one_before(
+    daemon: Daemon, person: Person
+) -> None:
+    daemon.start()
+    person.starts(person.directory(), ("/bin/sh", "-c", "exec sleep 600"))
+    person("stop", "demo", "--now")
+    assert person("start", "demo").returncode == 0
+    daemon.kill()
+
+    said = person("explain", "demo")
+
+    assert "nothing explains run r000002-" in said.stderr
+    assert "r000001-" in said.stdout
