@@ -129,6 +129,8 @@ def on_branch(directory: Path, branch: str) -> Iterator[None]:
     def git(*words: str) -> bool:
         return (repo.answer(directory, *words, limit_s=_SWITCH_LIMIT_S) or (1, b""))[0] == 0
 
+    if shutil.which("git") is None:
+        raise DirectoryUnusable("git is not installed", mend="install git, or no --branch")
     if repo.Repository.find(directory) is None:
         raise DirectoryUnusable(f"{directory} is not in a git repository", mend="git init, or no --branch")
     was = repo.head(directory) or repo.Head(None, None)

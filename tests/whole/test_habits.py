@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ralphctl.setup.detect import on_branch
-from ralphd.errors import DaemonNotRunning, InternalError, RalphdError, UsageError
+from ralphd.errors import DaemonNotRunning, DirectoryUnusable, InternalError, RalphdError, UsageError
 from tests.terminal import Terminal
 from tests.whole.harness import Daemon
 from tests.whole.loops import loop_in, open_tasks, release
@@ -138,6 +138,15 @@ def test_a_name_that_is_no_branch_is_refused_with_the_reason(person: Person) -> 
         why = "is a tag" if name == "v1" else "is not a valid branch name"
         assert str(refused.value).startswith(f"{name!r} {why}")
     assert (branch(place), git(place, "branch", "--list")) == ("main", "* main\n")
+
+
+def test_without_git_a_branch_is_refused_with_the_reason(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = repository(person)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(DirectoryUnusable, match="git is not installed"), on_branch(place, "night"):
+        pass
 
 
 @pytest.mark.parametrize("lost", [DaemonNotRunning("gone"), InternalError("bug")])
