@@ -226,7 +226,7 @@ def work_words(view: View) -> str:
     task = view.get("task")
     row, seen = overview.Row(view), " (seen in output)"
     parts = [
-        "{} of {} tasks done".format(*row.tasks) if row.tasks else "",
+        f"{row.tasks[0]} of {count(row.tasks[1], 'task')} done" if row.tasks else "",
         count(view["iteration"], "iteration") if view.get("iteration") else "",
         f"task {humanize.cut(clean(row.task or task), _TASK_CHARS)}" if task else "",
         clean(row.agent),

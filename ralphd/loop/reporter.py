@@ -235,7 +235,7 @@ def list_words(plan: Plan | None) -> str:
         return "no task list: the prompt alone defines the work"
     if not plan.tasks:
         return f"{plan.file} lists no task: the prompt alone defines the work"
-    return f"{plan.file}: {len(plan.open)} of {len(plan.tasks)} tasks open"
+    return f"{plan.file}: {len(plan.open)} of {len(plan.tasks)} task{'s'[len(plan.tasks) == 1 :]} open"
 
 
 def limit_words(timeout_s: float) -> str:

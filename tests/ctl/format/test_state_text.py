@@ -13,7 +13,9 @@ from ralphctl.format import humanize, state_text, status_text
 from ralphctl.live.screen import countdown_lines, wait_announcement
 from ralphd import wire
 from ralphd.core.loop.model import PauseReason
+from ralphd.core.plan import parse
 from ralphd.errors import CommandNotStartable
+from ralphd.loop.reporter import list_words
 from tests.ctl.fake import view
 from tests.ctl.golden_files import Golden
 
@@ -206,6 +208,11 @@ def test_status_has_no_count_of_tasks_from_the_start() -> None:
     shown = status_text.ralph(view(tasks={"done": 5, "total": 5}, notes=notes), NOW)
     assert "at the start" not in shown and "not a git repository" in shown
     assert "at the start" in status_text.ralph(view(notes=notes), NOW)
+
+
+def test_one_task_is_no_tasks() -> None:
+    assert "1 of 1 task done" in state_text.work_words(view(tasks={"done": 1, "total": 1}))
+    assert list_words(parse("TASKS.md", "- [ ] one\n")) == "TASKS.md: 1 of 1 task open"
 
 
 def test_attach_ends_with_the_tasks_and_the_cost() -> None:
