@@ -20,7 +20,7 @@ from typing import Any
 import click
 
 from ralphctl.format import checkpoint_text, humanize
-from ralphctl.format.output import BOLD, DIM, clean, has_colour, is_foreground, message, paint
+from ralphctl.format.output import BOLD, DIM, clean, columns, has_colour, is_foreground, message, paint
 from ralphctl.offline.state import CHECKPOINT_FILE, CHECKPOINT_VERSION
 from ralphd import wire
 from ralphd.dataclass import dataclass
@@ -205,7 +205,9 @@ def confirmed(question: str, *, enter: bool = False) -> bool:
 def ask_line(question: str) -> str | None:
     """Return what the user types; None at the end of input. Raise KeyboardInterrupt."""
     try:  # Ctrl-C is an answer from the first word of the question on
-        sys.stderr.write(question)
+        width = (columns(sys.stderr) or 80) - 1  # a terminal may not know its size
+        lines = [line for each in question.split("\n") for line in humanize.wrapped(each, width)]
+        sys.stderr.write("\n".join(lines) + " ")
         sys.stderr.flush()
         line = sys.stdin.readline()
     except KeyboardInterrupt:

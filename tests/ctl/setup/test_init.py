@@ -434,7 +434,7 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
             assert "nothing was changed" in terminal.screen()
         assert sorted(path.name for path in place.iterdir()) == [".git", "Makefile"]
 
-    with Terminal(argv, cwd=place, environment=environment | environ) as terminal:
+    with Terminal(argv, cwd=place, environment=environment | environ, columns=60) as terminal:
         terminal.shows("Revert commits that break the tests (make test)?")
         terminal.type(b"\r")
         terminal.shows("Push kept commits")
@@ -445,6 +445,7 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
         terminal.type(b"\r")
         assert terminal.exit_code() == 0
         assert terminal.screen().count("risk: ") == 3
+        assert "deployments from that branch, receive\n" in terminal.screen().replace("\r", "")
     told = tomllib.loads((place / "ralph.toml").read_text())
     assert told["regent"]["rollback_on_test_failure"] is True
     assert told["git"] == {"auto_push": True, "auto_pull_rebase": False}
