@@ -208,6 +208,7 @@ class Regent:
             bool(self.setups),
             self.gate.notes(),
             self.custody.notes(),
+            self._services.why_unqueued(self.name),
         )
         more = (notes, self.gate.same(), self._seen, self._why_wait, self._services.landing_of(self.name))
         parts = (*self.account.same(), self.living, *more)

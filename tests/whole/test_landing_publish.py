@@ -95,6 +95,11 @@ def test_without_tests_a_worktree_is_not_queued(daemon: Daemon) -> None:
     assert yard.queue() == {"candidates": []}
     assert daemon.events("ralph.escalated") == []
     assert not list(daemon.state.glob("landing/*/tree"))
+    assert "not queued" in str(daemon.view("fix")["notes"])
+    (yard.main / "ralph.toml").write_text(TOML)
+    yard.git("commit", "-q", "-a", "-m", "tests")
+    assert Person(daemon)("land", "fix").returncode == 0
+    assert "not queued" not in str(daemon.view("fix")["notes"])
 
 
 def test_a_done_branch_is_pushed_and_pushed_again(daemon: Daemon) -> None:

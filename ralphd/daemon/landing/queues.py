@@ -280,6 +280,7 @@ class LandingQueues:
             return decisions.admit(renewed, candidate, waits_for=waits_for)
 
         await worker.change(decide)
+        self._unqueued.pop(candidate.ralph, None)
         listed = worker.queue.candidates
         new, ids = listed[-1], {each.id for each in listed}
         with suppress(NotDone):
