@@ -29,6 +29,12 @@ def main() -> int:
     except BrokenPipeError:
         output.discard(sys.stdout)
         return _EXIT_BROKEN_PIPE
+    except UnicodeEncodeError as error:
+        if (encoding := sys.getfilesystemencoding()) == "utf-8":
+            raise
+        why = f"its encoding, {encoding}, lacks a character of a path: {error}"
+        output.error(RalphdError("the locale cannot be used", why=why, mend="export LC_ALL=C.UTF-8"))
+        return RalphdError.exit_code
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise

@@ -243,6 +243,14 @@ def test_ends_are_told_in_words(golden: Golden) -> None:
     golden({f"code {code}, signal {signal}": humanize.exit_words(code, signal) for code, signal in ends})
 
 
+def test_a_path_that_the_locale_cannot_name_is_one_clear_error(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view(directory="/somewhere/\u2713")}
+    ascii_only = {"PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    reply = ctl("status", more=ascii_only)
+    assert reply.returncode == 1
+    assert "Traceback" not in reply.stderr and "  try: export LC_ALL=C.UTF-8\n" in reply.stderr
+
+
 def test_a_full_disk_under_the_answer_is_one_clear_error(
     environment: dict[str, str], golden: Golden, tmp_path: Path
 ) -> None:
