@@ -29,7 +29,9 @@ _NOTHING = "nothing"
 def page(report: RalphReport, now: float) -> ReportPage:
     """Return the whole report on one ralph."""
     summary = report.summary
-    begun = [task for task in summary.tasks if task.done_at is None and task.id is not None]
+    listed = () if report.tasks is None else report.tasks.listed
+    done = {None, *(task.id for task in listed if task.state == "done")}  # in an iteration for another one
+    begun = [task for task in summary.tasks if task.done_at is None and task.id not in done]
     length = duration(summary.until - summary.since)
     known = {failure.why for failure in summary.failures}  # their section has the whole text
     weakened = [PageItem(_judged(each, clean(each.verdict), now)) for each in summary.weakened]

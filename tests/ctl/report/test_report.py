@@ -18,7 +18,7 @@ from ralphctl.report import page as pages
 from ralphctl.report import read as reading
 from ralphctl.report import text as words
 from ralphctl.report.history import HistoryReader
-from ralphctl.report.model import RalphReport
+from ralphctl.report.model import ListedTask, RalphReport, TaskListState
 from ralphd.core.landing.model import LandingCandidate, LandingQueue, Standing, Target
 from ralphd.core.time import rfc3339
 from ralphd.store.shared.landing import LandingFiles
@@ -178,6 +178,15 @@ def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path,
     golden(marked, pages.markdown(words.page(built, NOW)))  # no daemon knows the ralph of a build
     prose = [line for line in marked.splitlines() if not line.startswith(" " * 6)]  # which is shown as it is
     assert not re.search(r"(?<!\\)[*`|<](bold|code|b>)", "\n".join(prose))
+
+
+def test_a_task_done_in_an_iteration_for_another_is_not_told_as_open(held: Path) -> None:
+    told = {"run_id": "r1", "iteration": 1, "task": {"id": "US-1", "title": "one"}}
+    ralph(held, iter([attempt(NOW - 60, told, 1, kind="agent_crash")]))
+    report = read(held)
+    assert "Started, not done" in text(report)
+    listed = TaskListState("TASKS.md", 1, 1, (), (ListedTask("US-1", "one", 1, "", False, "done"),))
+    assert "Started, not done" not in text(replace(report, tasks=listed))
 
 
 def test_20_columns_are_enough(held: Path) -> None:
