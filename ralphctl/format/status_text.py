@@ -35,7 +35,8 @@ def ralph(
     saved = [clean(checkpoint_fault)] if checkpoint_fault else []
     if checkpoint and not saved:
         state = state_text.state_words(view, now)
-        resting = checkpoint if view.get("state") == "paused" else {**checkpoint, "resume_at": None}
+        resumes = daemon and view.get("state") == "paused"
+        resting = checkpoint if resumes else {**checkpoint, "resume_at": None}
         saved = checkpoint_text.summary(resting, now, state, runs=overview.has_a_run(view))
     notes = given if isinstance(given := view.get("notes"), list) else []
     if view.get("tasks"):  # they are counted below; the note has the numbers of the start

@@ -93,7 +93,10 @@ def test_of_a_loop_that_works_again_the_checkpoint_tells_no_end_of_a_wait(golden
 
 def test_one_that_was_stopped_resumes_when_a_person_says_so() -> None:
     held = {"iteration": 2, "pause_reason": "rate_limit", "resume_at": "2026-11-21T07:01:00Z"}
-    assert "resumes" in status_text.ralph(view(state="paused", ralph_pid=None), NOW, checkpoint=held)
+    paused = view(state="paused", ralph_pid=None)
+    assert "resumes" in status_text.ralph(paused, NOW, checkpoint=held)
+    step = ("continue", "ralphctl build")  # without a daemon, nothing continues without a person
+    assert "resumes" not in status_text.ralph(paused, NOW, checkpoint=held, step=step)
     assert "resumes" not in status_text.ralph(view(state="stopped", ralph_pid=None), NOW, checkpoint=held)
 
 
