@@ -1,6 +1,5 @@
 """attach: the live view of a ralph that a daemon supervises; leaving the view changes nothing."""
 
-import os
 import time
 from typing import Any
 
@@ -8,11 +7,11 @@ import click
 
 from ralphctl.cli.click_ext import ralph_command, the_ralph
 from ralphctl.client.waiting import is_settled
+from ralphctl.commands.control import next_step
 from ralphctl.format import state_text
 from ralphctl.live.foreground import Attached, AttachEnd
 from ralphctl.live.keys import Keyboard, Waker
 from ralphctl.live.screen import have_streams, let_go_of_stderr, say
-from ralphctl.offline import state as offline
 from ralphd import wire
 from ralphd.errors import UnknownRalph
 
@@ -68,8 +67,6 @@ def _tell_end(attached: Attached, name: str, end: AttachEnd) -> int:
 
 def _settled_words(view: dict[str, Any], now: float) -> list[str]:
     """Return what happened, and what to type."""
-    does, how = state_text.next_steps(view)[0]
-    if view["state"] != "done" and offline.build_home(view, os.environ) is not None:
-        does, how = ("continue" if view["state"] == "paused" else "start again"), "ralphctl build"
+    does, how = next_step(view)
     did = f": {work}" if view["state"] == "done" and (work := state_text.work_words(view)) else ""
     return [f"{view['name']}: {state_text.state_words(view, now)}{did}", f"next: {how}  ({does})"]

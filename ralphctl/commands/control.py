@@ -3,6 +3,7 @@
 A command that waits prints the outcome and the next useful command.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ import click
 
 from ralphctl.cli import click_ext, completers
 from ralphctl.cli.click_ext import SECONDS, CommonCommand, printed_as_json, ralph_command, the_ralph
-from ralphctl.client import waiting
+from ralphctl.client import discovery, waiting
 from ralphctl.client.client import Reply
 from ralphctl.format import state_text
 from ralphctl.format.humanize import asked, count, duration, last_exit, moment, part
 from ralphctl.format.incident_text import held_back
 from ralphctl.format.output import clean, error, message
+from ralphctl.offline import state as offline
 from ralphctl.offline.checkpoint import can_ask, confirmed
 from ralphd import wire
 from ralphd.errors import DaemonNotRunning, RalphdError, UsageError
@@ -33,8 +35,15 @@ def tell_view(reply: Reply, *, text: str = "", more: Sequence[str] = ()) -> None
     if printed_as_json(reply):
         return
     click.echo("\n".join([_line(reply.value, text), *more]))
-    does, how = state_text.next_steps(reply.value)[0]
+    does, how = next_step(reply.value)
     click.echo(f"  next: {how}  ({does})")
+
+
+def next_step(view: waiting.View) -> tuple[str, str]:
+    """Return the next useful command. The daemon of a build ends with its ralph, and no other knows it."""
+    if waiting.is_settled(view) and view["state"] != "done" and offline.build_home({**view}, os.environ):
+        return state_text.build_step(view, os.path.realpath(discovery.here()))
+    return state_text.next_steps(view)[0]
 
 
 def _line(view: waiting.View, text: str = "") -> str:

@@ -164,6 +164,7 @@ def test_a_stop_from_another_terminal_is_answered_and_ends_it_with_130(build: Bu
 
     assert reply.returncode == 0
     assert "demo: stopped" in reply.stdout
+    assert "  next: ralphctl build  (start it again)\n" in reply.stdout  # no daemon is left that knows it
     assert build.ends_leaving_nothing() == 130
     assert "demo: stopped" in build.words()
 
