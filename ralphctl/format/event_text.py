@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 
-from ralphctl.format.explanation import localised
+from ralphctl.format.explanation import caller_words, localised
 from ralphctl.format.humanize import View, clock, count, last_exit, moment, usd_words
 
 
@@ -115,6 +115,6 @@ def _commits(data: View) -> str:
 def _value(value: object) -> str:
     if (at := moment(value)) is not None:
         return clock(at, time.time())
-    if isinstance(value, dict) and value.get("pid"):  # who requested it
-        return str(value.get("device") or f"pid {value['pid']} ({value.get('command') or 'unknown'})")
+    if isinstance(value, dict) and "pid" in value:
+        return caller_words(value)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

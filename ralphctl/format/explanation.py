@@ -47,6 +47,15 @@ def kept_line(kept: View, name: str, now: float) -> str:
     return f"{when}  {localised(clean(kept.get('title') or ''), now)}  ({command})"
 
 
+def caller_words(by: View) -> str:
+    """Return who sent a request: a process, or a device of the page."""
+    if by.get("device") and not by.get("run_id"):  # a run could name any device
+        return f'device "{clean(by["device"])}"'
+    command, run = clean(by.get("command") or ""), clean(by.get("run_id") or "")
+    who = f"pid {by.get('pid')}" + (f" ({command})" if command else "") + f", uid {by.get('uid')}"
+    return who + (f", within run {run}" if run else "")
+
+
 class _Page:
     def __init__(self, view: View, now: float, columns: int, colour: bool) -> None:
         self._view, self._now, self._columns, self._colour = view, now, columns, colour
@@ -82,14 +91,8 @@ class _Page:
     def _request(self) -> str:
         """Return the last request, and who sent it."""
         request, by = part(self._view, "request"), part(part(self._view, "request"), "by")
-        if not by:
-            return ""
-        command, run = clean(by.get("command") or ""), clean(by.get("run_id") or "")
-        who = f"pid {by.get('pid')}" + (f" ({command})" if command else "") + f", uid {by.get('uid')}"
-        if by.get("device"):
-            who = f'device "{clean(by["device"])}"'
-        within = f", within run {run}" if run else ""
-        return f"{clean(request.get('action'))} by {who}{within}, {ago(request.get('at'), self._now)}"
+        action, when = clean(request.get("action")), ago(request.get("at"), self._now)
+        return f"{action} by {caller_words(by)}, {when}" if by else ""
 
     def _silence(self, evidence: View) -> View:
         """Return the part about silence: the daemon's, or the saved one if only an earlier daemon knew it."""

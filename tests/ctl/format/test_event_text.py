@@ -46,3 +46,8 @@ def test_an_iteration_without_a_number_is_told_in_words_too() -> None:
     task = {"id": "my task", "title": "my task"}
     assert event_words("iteration.started", {"task": task}) == "an iteration: my task"
     assert event_words("iteration.finished", {"task": task, "failed": True}) == "an iteration ended: failed"
+
+
+def test_who_sent_a_request_is_told_in_words() -> None:
+    by = {"pid": 7, "uid": 1000, "run_id": None, "command": "ralphctl start"}
+    assert event_words("ralph.started", {"pid": 9, "by": by}) == "pid 9, by pid 7 (ralphctl start), uid 1000"
