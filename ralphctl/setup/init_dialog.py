@@ -105,8 +105,9 @@ def next_lines(
         yield "ralphctl doctor  (when the agent is installed: checks everything)"
     if plan is not None and plan.tasks and not plan.open:
         yield f"ralphctl start{where}  (once {clean(plan.file)} has open tasks: all are done)"
-    elif has_none and plan is not None:
-        yield f"ralphctl start{where}  (once {clean(plan.file)} has a task)"
+    elif plan is not None and (has_none or plan.fault):
+        once = "can be read" if plan.fault else "has a task"
+        yield f"ralphctl start{where}  (once {clean(plan.file)} {once})"
     else:
         yield f"ralphctl start{where}  (then go to bed; in the morning: ralphctl report)"
 

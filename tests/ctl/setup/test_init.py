@@ -451,6 +451,13 @@ def test_on_a_terminal_each_risk_is_a_question_and_ctrl_c_writes_nothing(
     assert told["git"] == {"auto_push": True, "auto_pull_rebase": False}
 
 
+def test_a_list_that_cannot_be_read_comes_before_the_start(
+    place: Path, alone: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    put(place, {"prd.json": '{"userStories": ['})
+    assert "  (once prd.json can be read)\n" in init_printed([str(place)], capsys).stdout
+
+
 def test_what_a_person_should_know_before_going_to_bed_is_said(
     place: Path, alone: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
