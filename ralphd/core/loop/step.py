@@ -222,7 +222,7 @@ def _resumed_task(loop: Loop, resumed: Checkpoint | None, policy: LoopPolicy) ->
 def _used_up(loop: Loop, used_up: tuple[Task, ...]) -> LoopStep:
     records = [tasks.record_of(task, loop.ledger) for task in used_up]
     whys = Counter(str(record.last_failure or record.last_kind or "unknown") for record in records)
-    total = len(loop.plan.tasks) if tasks.has_tasks(loop.plan) and loop.plan is not None else len(used_up)
+    _, total = tasks.progress(loop.plan, loop.ledger) or (0, len(used_up))
     count = f"{len(records)} of {total} tasks failed" if total > 1 else "the task failed"
     if len(whys) == 1:
         why = f"{count}{', all' if len(records) > 1 else ''} with: {next(iter(whys))}"

@@ -15,7 +15,10 @@ from ralphd.core.loop.model import (
     EndLoop,
     FinishIteration,
     Judged,
+    Loop,
+    LoopState,
     StartAttempt,
+    TaskRecord,
     TaskState,
 )
 from ralphd.core.loop.prompt import prompt
@@ -106,6 +109,17 @@ def test_it_is_done_by_a_commit_or_by_the_agents_word(more: dict[str, Any], is_d
 
     assert bool(play.ordered(FinishIteration)) is is_done
     assert play.loop.ledger["+1"].failure_count == (0 if is_done else 1)
+
+
+def test_an_added_task_counts_among_all_of_which_some_failed() -> None:
+    kind = FailureKind.AGENT_CRASH
+    play = Play(begin=False)
+    play.loop = Loop(
+        LoopState(), {each: TaskRecord(each, "", TaskState.FAILED, 6, kind, "why") for each in ("A", "+1")}
+    )
+    play.feed(Began(10.0, PLAN))
+
+    assert play.ordered(EndLoop)[0].why == "2 of 3 tasks failed, all with: why"
 
 
 def test_a_loop_without_a_list_does_not_end_before_an_added_task() -> None:
