@@ -1,5 +1,6 @@
 """start: start a loop in a directory, the built-in one or a command; or start a known ralph again."""
 
+import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -91,6 +92,8 @@ def flags_of(keys: Mapping[str, Any]) -> dict[str, object]:
         for agent in agents:
             check_text(agent, "--fallback")
         flags["fallback"] = agents
+    if odd := [key for key, v in flags.items() if isinstance(v, float) and not math.isfinite(v)]:
+        raise UsageError(f"--{odd[0]} {flags[odd[0]]} is not a number", mend="0 is no limit")
     return {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in flags.items()}
 
 

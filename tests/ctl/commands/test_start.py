@@ -67,6 +67,15 @@ def test_the_agents_to_fall_back_to_may_be_left_to_us_and_none_at_all_is_refused
     assert reply.returncode == 2
 
 
+def test_a_limit_that_json_cannot_carry_is_refused(daemon: FakeDaemon, ctl: Ctl) -> None:
+    for text in ("inf", "nan"):
+        reply = ctl("start", "--max-cost", text)
+        assert (reply.returncode, reply.stderr.splitlines()[0]) == (
+            2,
+            f"error: --max-cost {text} is not a number",
+        )
+
+
 def test_without_a_command_the_configuration_says_it(daemon: FakeDaemon, ctl: Ctl, tmp_path: Path) -> None:
     accept(daemon)
     assert ctl("start").returncode == 0
