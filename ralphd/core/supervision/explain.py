@@ -127,9 +127,9 @@ def _done(after: Supervision, policy: Policy) -> str:
         case model.Failed():
             called = "you are alerted; " if policy.supervised else ""
             return f"{called}nothing starts until you act"
-        case model.Done():
+        case model.Done(why="complete"):
             return "nothing left to do"
-        case model.Stopped():
+        case model.Stopped() | model.Done():  # at a limit of the user's, tasks may be open
             return "nothing runs until you start it"
         case _:
             return "the next run starts now"

@@ -340,7 +340,7 @@ def test_e4_a_failure_at_a_limit_is_explained_by_the_limit() -> None:
     why = explained(EXIT_1, tally=Tally(cost_usd=2.0), policy=Policy(max_cost_usd=1.0))
 
     assert (why.rule, why.because) == ("E4", "$2.00 of $1.00 spent (max_cost_usd)")
-    assert why.done == "nothing left to do"
+    assert why.done == "nothing runs until you start it"
 
 
 def test_h2_the_silence_of_a_run_that_has_ended_is_told_as_past() -> None:
