@@ -272,7 +272,7 @@ def _next_steps(report: RalphReport) -> list[tuple[str, str]]:
 def _commits(report: RalphReport) -> str:
     summary, changed = report.summary, report.changed
     if not (summary.kept or summary.reverted):
-        return "none" if summary.iterations else ""
+        return "none" if summary.iterations and not report.view.get("command") else ""
     words = f"{len(summary.kept)} kept"
     if changed is not None and changed.commits:
         missing = f", not counting {changed.missing} that git no longer has" if changed.missing else ""

@@ -147,6 +147,14 @@ def test_what_a_command_cost_that_tells_nothing_is_unknown(held: Path, ctl: Ctl,
     )
 
 
+def test_the_commits_of_a_command_that_tells_none_are_not_counted_as_none(held: Path) -> None:
+    ralph(held, iter([entry("iteration", "r1/1", NOW - 60, run_id="r1", iteration=1, failed=False)]))
+    assert dict(words.page(read(held), NOW).rows)["commits"] == "none"
+    path = held / "ralphs" / "demo" / "ralph.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"command": ["./loop.sh"]}))
+    assert not dict(words.page(read(held), NOW).rows).get("commits")
+
+
 def test_the_sum_of_costs_includes_what_the_output_of_a_run_shows(
     held: Path, ctl: Ctl, daemon: fake.FakeDaemon
 ) -> None:
