@@ -136,7 +136,7 @@ def diff(words: tuple[str, ...]) -> int:
     facts = iteration.find(source, number)
     commits = changes.commit_range(Path(source.directory), facts.commits)
     if commits is None:
-        why = changes.fault(Path(source.directory), facts.commits) if facts.commits else "it made no commit"
+        why = changes.fault(Path(source.directory), facts.commits) if facts.commits else "no commit is known"
         run, name = f"run {facts.run_id[1:7].lstrip('0')}", source.name
         which = run if facts.number is None else f"iteration {facts.number}"
         raise NotFound(f"there is no diff of {which} of {name}", why=why, mend=f"ralphctl show {name}")

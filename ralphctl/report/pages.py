@@ -66,7 +66,7 @@ def _rows(facts: iteration.IterationFacts, now: float) -> Iterator[tuple[str, st
         tests = f" (tests: {words})" if (words := tests_words(verdict)) else ""
         kind = f"{clean(verdict.get('verdict'))}{', restored by undo' if verdict.get('undone') else ''}"
         yield "verdict", f"{kind}: {clean(verdict.get('why') or '')}{tests}"
-    yield "commits", commit_words([sha[:7] for sha in facts.commits]) or "none"
+    yield "commits", commit_words([sha[:7] for sha in facts.commits]) or "none known"
 
 
 def _failed(facts: iteration.IterationFacts) -> Iterator[PageItem]:

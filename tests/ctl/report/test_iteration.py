@@ -270,7 +270,7 @@ def test_why_there_is_no_diff_is_in_gits_own_words(planted: WorkTree, ctl: Ctl, 
     assert "fatal: bad boolean config value 'notabool' for 'core.bare'" in refused.stderr
     write(tmp_path / "state" / "ralphs" / "flood", tmp_path / "flood",
           iter([entry("run", RUN, NOW - 50, run_id=RUN, code=3, signal=None)]), run_id=RUN)  # fmt: skip
-    assert "there is no diff of run 3 of flood\n" in ctl("diff", "flood").stderr
+    assert "there is no diff of run 3 of flood\n  no commit is known\n" in ctl("diff", "flood").stderr
 
 
 def test_what_cannot_be_shown_is_one_clear_message(planted: WorkTree, ctl: Ctl, golden: Golden) -> None:
