@@ -192,9 +192,26 @@ def reported_state(view: View) -> model.ReportedState:
 def _tasks(source: model.ReportSource, definition: View) -> model.TaskListState | None:
     values = _values(definition)
     plan = task_list(Path(source.directory), text(part(values, "ralph").get("tasks")) or "auto")
+    plan = _own_part(source, plan) if plan is not None and source.home is not None else plan
     most_failures = whole(part(values, "agents").get("max_task_failures")) or 0
     memory = part(peek(source.path(_TASKS)) or {}, "tasks")
     return task_list_state(plan, memory, most_failures=most_failures, added=inbox_of(source).tasks)
+
+
+def _own_part(source: model.ReportSource, plan: Plan) -> Plan:
+    """Mark the open tasks that other ralphs do, or that this one was not asked to, as the loop does (W1)."""
+    state = source.path("").parents[1]
+    if not (state / "trees" / f"{source.name}.json").exists():
+        return plan
+    from ralphd.core.worktrees.rules import only
+    from ralphd.store.shared.claims import claims_path, worktree_of  # loads pydantic
+
+    if (tree := worktree_of(state, source.name)) is None:
+        return plan
+    path = claims_path(state, tree.repository, os.path.normpath(f"{tree.inside}/{plan.file}"))
+    claims = part(peek(path) or {}, "claims") if tree.shares else {}
+    others = {id_ for id_ in claims if part(claims, id_).get("ralph") != source.name}
+    return only(plan, {*(tree.tasks or (task.id for task in plan.tasks))} - others)
 
 
 def inbox_of(source: model.ReportSource) -> Inbox:
@@ -221,7 +238,8 @@ def task_list_state(
     complete = {id_ for id_, each in records.items() if each.get("status") == "complete"}
     file = plan.file if plan is not None and plan.tasks else None
     if plan is not None and plan.tasks:
-        listed = [(task.id, task.title, task.status is TaskStatus.DONE) for task in plan.tasks]
+        listed = [(task.id, task.title, task.status is TaskStatus.DONE)
+                  for task in plan.tasks if not task.elsewhere]  # fmt: skip
     else:
         listed = [(id_, text(each.get("title")), id_ in complete) for id_, each in records.items()
                   if id_ != "prompt" and not id_.startswith(ADDED)]  # fmt: skip

@@ -45,9 +45,15 @@ def drop_worktree(state: Path, name: str) -> None:
 
 def change_claims(state: Path, repository: str, task_list: str, change: Callable[[Claims], Claims]) -> Claims:
     """Change the claims of a list, under their lock, and return them. Blocks; raise OSError."""
-    digest = hashlib.sha256(os.fsencode(f"{repository}\0{task_list}")).hexdigest()[:16]
     make_private_directory(state / "claims")
-    return _change(state / "claims" / f"{digest}.json", {"repository": repository, "list": task_list}, change)
+    about = {"repository": repository, "list": task_list}
+    return _change(claims_path(state, repository, task_list), about, change)
+
+
+def claims_path(state: Path, repository: str, task_list: str) -> Path:
+    """Return the file with the claims of a list."""
+    digest = hashlib.sha256(os.fsencode(f"{repository}\0{task_list}")).hexdigest()[:16]
+    return state / "claims" / f"{digest}.json"
 
 
 def release_claims(state: Path, ralph: str, *, landed: bool = False) -> None:

@@ -21,6 +21,8 @@ from ralphctl.report.history import HistoryReader
 from ralphctl.report.model import ListedTask, RalphReport, TaskListState
 from ralphd.core.landing.model import LandingCandidate, LandingQueue, Standing, Target
 from ralphd.core.time import rfc3339
+from ralphd.core.worktrees.rules import Claim, Worktree
+from ralphd.store.shared.claims import change_claims, save_worktree
 from ralphd.store.shared.landing import LandingFiles
 from tests.ctl import fake
 from tests.ctl.conftest import Ctl
@@ -195,6 +197,18 @@ def test_a_task_done_in_an_iteration_for_another_is_not_told_as_open(held: Path)
     assert "Started, not done" in text(report)
     listed = TaskListState("TASKS.md", 1, 1, (), (ListedTask("US-1", "one", 1, "", False, "done"),))
     assert "Started, not done" not in text(replace(report, tasks=listed))
+
+
+def test_tasks_that_another_ralph_does_are_not_open_here(held: Path) -> None:
+    directory = ralph(held, iter([]))
+    (directory / "TASKS.md").write_text("- [x] one\n- [ ] two\n- [ ] three\n- [ ] four\n")
+    tree = Worktree("demo", str(directory), "/shop/.git", "/shop", "ralph/demo", "abc", NOW, 0, shares=True)
+    save_worktree(held, tree)
+    claims = {"one": Claim("demo", True), "two": Claim("other"), "three": Claim("demo")}
+    change_claims(held, "/shop/.git", os.path.normpath("/TASKS.md"), lambda _: claims)
+    shown = text(read(held))
+    assert "1 of 3 tasks (TASKS.md)" in shown
+    assert "three" in shown and "four" in shown and "two" not in shown
 
 
 def test_20_columns_are_enough(held: Path) -> None:
