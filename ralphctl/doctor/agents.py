@@ -120,8 +120,11 @@ def repository(directory: Path, environ: Mapping[str, str], limit_s: float) -> R
         answer = repo.answer(directory, *words, limit_s=limit_s)
         return answer[1].strip() if answer is not None and answer[0] == 0 else b""
 
-    missing = [key for key in ("user.name", "user.email") if not output("config", "--get", key)]
-    if missing:
+    def is_set(part: str) -> bool:  # as git asks, and init
+        variables = (environ.get(f"GIT_{who}_{part.upper()}") for who in ("AUTHOR", "COMMITTER"))
+        return all(variables) or bool(output("config", "--get", f"user.{part}"))
+
+    if missing := [f"user.{part}" for part in ("name", "email") if not is_set(part)]:
         advice = "\n".join(f'git config --global {key} "{key.partition(".")[2].upper()}"' for key in missing)
         return warning(f"{' and '.join(missing)} not set: agents cannot commit here", advice)
     has_upstream = output("rev-parse", "--abbrev-ref", "@{upstream}")

@@ -280,6 +280,9 @@ def test_what_is_configured_in_a_repository_is_told_without_names(
         monkeypatch.setenv(name, "/dev/null")
     work = tmp_path / "work"
     repository_in(work)
+    author = {f"GIT_{who}_{key}": "x" for who in ("AUTHOR", "COMMITTER") for key in ("NAME", "EMAIL")}
+    by_variables = agents.repository(work, os.environ | author, 10.0)
+    assert isinstance(by_variables, CheckResult) and by_variables.level is Level.OK
     for key, value in (("user.name", "Someone"), ("user.email", ADDRESS)):
         subprocess.run(["git", "-C", str(work), "config", key, value], check=True)
 
