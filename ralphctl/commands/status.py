@@ -11,11 +11,11 @@ from typing import Any
 import click
 
 from ralphctl.cli import fast_status
-from ralphctl.cli.click_ext import ralph_command, socket_given, time_option, wants_json
+from ralphctl.cli.click_ext import ralph_command, socket_given, the_client, time_option, wants_json
 from ralphctl.client.discovery import check_name, here
 from ralphctl.format.humanize import count
 from ralphctl.format.output import PLAIN_COLUMNS, columns, has_colour
-from ralphd.errors import DaemonBusy, DaemonNotRunning, UsageError
+from ralphd.errors import DaemonBusy, DaemonNotRunning, RalphdError, UsageError
 from ralphd.wire import status_exit_code
 
 _CLEAR, _CLEAR_BELOW, _HOME, _CLEAR_LINE = "\x1b[2J", "\x1b[J", "\x1b[H", "\x1b[K"
@@ -46,6 +46,8 @@ def status(
       ralphctl status --night --since 22:00
     """
     if night:
+        if watch or any(options.values()):
+            raise UsageError("--night goes with --all, --since and --json", mend="ralphctl status --night")
         return _night(name, since, every=every)
     if since is not None:
         raise UsageError("--since needs --night", mend="ralphctl status --night")
@@ -69,7 +71,10 @@ def _night(name: str | None, since: float | None, *, every: bool) -> int:
     width = columns(sys.stdout) or PLAIN_COLUMNS
     strips = night.strips(sources, begin, now, width)
     if wants_json():
-        print(json.dumps(night.document(strips, begin, now), ensure_ascii=False))
+        daemon = None
+        with contextlib.suppress(RalphdError):
+            daemon = the_client().status().value["daemon"]
+        print(json.dumps({**night.document(strips, begin, now), "daemon": daemon}, ensure_ascii=False))
     else:
         colour, encoding = has_colour(sys.stdout), sys.stdout.encoding
         print(night.page(strips, begin, now, width, encoding=encoding, colour=colour))

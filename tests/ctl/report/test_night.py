@@ -1,6 +1,7 @@
 """``status --night``: the night as a strip of cells, from the same histories as the report."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from ralphctl.report import night as nights
 from ralphctl.report import read as reading
 from ralphd.core.time import rfc3339
 from tests.ctl.conftest import Ctl
+from tests.ctl.fake import FakeDaemon
 from tests.ctl.golden_files import Golden
 from tests.ctl.report.test_report import EVENING, NOW, held, home, ralph
 from tests.written_nights import attempt, entry, night
@@ -85,5 +87,12 @@ def test_the_command_needs_no_daemon_and_takes_a_time(
     document = json.loads(shown.stdout)
     assert [each["name"] for each in document["ralphs"]] == ["docs", "demo", "infra"]
     assert ctl("status", "--night", "demo", cwd=tmp_path).returncode == 0
-    for words in (["--since", "8h"], ["--night", "--since", "soon"], ["--night", "--since", "2099-01-01"]):
+    assert document["daemon"] is None
+    refused = (["--since", "soon"], ["--since", "2099-01-01"], ["--short"], ["--watch"], ["--format", "x"])
+    for words in (["--since", "8h"], *(["--night", *each] for each in refused)):
         assert ctl("status", *words).returncode == 2
+
+
+def test_its_json_has_the_daemon_that_answers(held: Path, daemon: FakeDaemon, ctl: Ctl) -> None:
+    ralph(held, iter([]), state="stopped")
+    assert json.loads(ctl("status", "--night", "--json").stdout)["daemon"]["pid"] == os.getpid()
