@@ -346,6 +346,8 @@ def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
         name = str(order.where)
         if order.command is not None or not wire.is_name(name):
             raise DirectoryUnusable(f"{name} is not a directory", mend="ralphctl start DIR")
+        if order.name not in (None, name):
+            raise UsageError(f"--name cannot rename {name}", mend=f"ralphctl start {name}")
         try:
             return client.ask(name, "start", _again(order, wish))
         except UnknownRalph as fault:

@@ -67,6 +67,13 @@ def test_the_agents_to_fall_back_to_may_be_left_to_us_and_none_at_all_is_refused
     assert reply.returncode == 2
 
 
+def test_a_known_ralph_keeps_its_name(daemon: FakeDaemon, ctl: Ctl) -> None:
+    accept(daemon)
+    daemon.views = {"web": view("web")}
+    assert ctl("start", "web", "--name", "other").returncode == 2
+    assert ctl("start", "web", "--name", "web").returncode == 0
+
+
 def test_a_limit_that_json_cannot_carry_is_refused(daemon: FakeDaemon, ctl: Ctl) -> None:
     for text in ("inf", "nan"):
         reply = ctl("start", "--max-cost", text)
