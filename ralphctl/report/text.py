@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 
 from ralphctl.format import gate_text, state_text
+from ralphctl.format.explanation import localised
 from ralphctl.format.gate_text import commit_words
 from ralphctl.format.humanize import View, clock, count, cut, duration, minute, moment, until, usd_words
 from ralphctl.format.output import clean
@@ -339,7 +340,7 @@ def _repaired(repair: View, now: float) -> PageItem:
 
 def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:
     for failure in report.summary.failures:
-        why = f": {cut(clean(failure.why), _WHY_CHARS)}" if failure.why else ""
+        why = f": {cut(localised(clean(failure.why), now), _WHY_CHARS)}" if failure.why else ""
         times = f"{failure.count} times, last at" if failure.count > 1 else "at"
         kind = clean(failure.kind.replace("_", " "))
         yield PageItem(f"{kind}, {times} {minute(failure.last_at, now)}{why}")

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -209,6 +210,14 @@ def test_tasks_that_another_ralph_does_are_not_open_here(held: Path) -> None:
     shown = text(read(held))
     assert "1 of 3 tasks (TASKS.md)" in shown
     assert "three" in shown and "four" in shown and "two" not in shown
+
+
+def test_a_moment_in_a_reason_is_shown_in_local_time(held: Path) -> None:
+    told = {"run_id": "r1", "iteration": 1, "task": {"id": "US-1", "title": "one"}}
+    lost = attempt(NOW - 60, told, 1) | {"outcome": "lost", "why": f"it began at {rfc3339(NOW - 90)}"}
+    ralph(held, iter([lost]))
+    shown = text(read(held))
+    assert f"it began at {time.strftime('%H:%M:%S', time.localtime(NOW - 90))}" in shown
 
 
 def test_20_columns_are_enough(held: Path) -> None:
