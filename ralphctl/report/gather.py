@@ -50,7 +50,7 @@ class Gatherer:
             "wait": (timeline.wait, None), "wait_over": (timeline.wait_over, None),
             "escalation": (timeline.escalation, self._escalation),
             "undo": (self._undo_anywhere, self._undo), "cost": (None, self._cost), "incident": (None, None),
-            "repair": (None, self._repair), "request": (None, None),
+            "repair": (None, self._repair), "request": (timeline.request, None),
         }  # fmt: skip
 
     def add(self, entry: HistoryEntry) -> None:

@@ -78,6 +78,7 @@ class Timeline:
         self._runs: dict[str, _UnfinishedRun] = defaultdict(_UnfinishedRun)
         self._ended: list[tuple[Moment, Moment, HistoryEntry]] = []
         self._escalated: set[str] = set()
+        self._asked_for: set[str] = set()
 
     def attempt(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         run = self._runs[of[0]]
@@ -119,6 +120,10 @@ class Timeline:
     def undo(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._reverted.discard(of)
 
+    def request(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        if entry.get("action") == "start":
+            self._asked_for.add(of[0])
+
     def escalation(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._escalated.add(of[0])
 
@@ -137,8 +142,8 @@ class Timeline:
     def finish(self, current: ReportedState, now: Moment) -> list[Stretch]:
         """Return all stretches, with those of the live run and of the gaps between runs."""
         ended = sorted(self._ended, key=lambda each: each[1])
-        for (_, end, entry), (begin, _, _) in pairwise(ended):
-            self._gap(end, begin, entry)
+        for (_, end, entry), (begin, _, after) in pairwise(ended):
+            self._gap(end, begin, entry, text(after.get("run_id")))
         if current.started_at is not None:
             run = self._runs.get(current.run_id) or _UnfinishedRun()
             self._end_wait(run, now)
@@ -146,7 +151,7 @@ class Timeline:
             if current.waits_for is None and run.last_at is not None:
                 self._stretches.append((run.last_at, now, _LOOP_WORK, None))
             if ended:
-                self._gap(ended[-1][1], current.started_at, ended[-1][2])
+                self._gap(ended[-1][1], current.started_at, ended[-1][2], current.run_id)
         elif ended and current.is_blocked:
             label = _PERSON if current.waits_for is None else _label("wait", current.waits_for)
             self._stretches.append((ended[-1][1], now, label, None))
@@ -155,7 +160,7 @@ class Timeline:
         return [(begin, end, _UNDONE.get(label, label) if of in self._reverted else label, of)
                 for begin, end, label, of in self._stretches]  # fmt: skip
 
-    def _gap(self, begin: Moment, end: Moment, entry: HistoryEntry) -> None:
+    def _gap(self, begin: Moment, end: Moment, entry: HistoryEntry, run_after: str) -> None:
         """Add why nothing ran between two runs, of which ``entry`` is the end of the first."""
         outcome, reason = text(entry.get("outcome")), text(entry.get("reason"))
         label = None
@@ -167,7 +172,7 @@ class Timeline:
                 label = _PERSON
             else:
                 label, end = _label("wait", "crash"), min(end, begin + LONGEST_RETRY_S)
-        elif outcome == "done" and end - begin <= BETWEEN_RUNS_S:
+        elif outcome == "done" and end - begin <= BETWEEN_RUNS_S and run_after not in self._asked_for:
             label = _label("wait", "iteration_pause")
         if label is not None:
             self._stretches.append((begin, end, label, None))

@@ -241,6 +241,15 @@ def test_what_lies_between_two_runs_was_waited_for_by_somebody_or_by_nobody(
     assert hours(summary_of(first, *calls, run(3, 10, "r2"))) == {"work": 8.0, between: 2.0}
 
 
+@pytest.mark.parametrize(("asked", "between"), [(False, "iteration_pause"), (True, "off")])
+def test_a_short_time_until_a_person_starts_it_again_is_no_pause_of_its_own(
+    asked: bool, between: str
+) -> None:
+    starts = [entry("request", 1.01, run_id="r2", action="start")] if asked else []
+    found = hours(summary_of(run(0, 1), *starts, run(1.01, 10, "r2")))
+    assert between in found and len(found) == 2
+
+
 def test_a_night_that_goes_on_counts_up_to_now() -> None:
     lives = reported_state({"state": "running", "run_id": "r1", "started_at": rfc3339(BEGIN)})
 
