@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -67,7 +68,8 @@ def get(key: str, directory: str | None) -> None:
     """Print the value of KEY in force in DIRECTORY (default: this one)."""
     from ralphctl.setup import config_show
 
-    click.echo(config_show.get(key, _directory(directory), os.environ, as_json=wants_json()))
+    text = config_show.get(key, _directory(directory), os.environ, as_json=wants_json())
+    click.echo("\n".join(map(clean, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 @click.command(cls=CommonCommand)

@@ -2,6 +2,7 @@
 
 import json
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from ralphd.config.keys import SECTIONS, keys_of
 from tests.ctl.conftest import Ctl
 from tests.ctl.golden_files import Golden, Printed
+from tests.terminal import Terminal
 
 BEFORE = "# mine\n[regent]\nmax_retries = 7  # seven\n"
 
@@ -49,6 +51,15 @@ def test_get_prints_the_value_in_force(ctl: Ctl, toml: Path) -> None:
     assert ctl("config", "get", "agents.claude.model").stdout == "\n"
     reply = ctl("--json", "config", "get", "regent.max_retries")
     assert json.loads(reply.stdout) == {"key": "regent.max_retries", "value": 7, "origin": "ralph.toml:3"}
+
+
+def test_a_value_of_a_repository_does_not_reach_a_terminal_raw(
+    toml: Path, environment: dict[str, str]
+) -> None:
+    toml.write_text('[regent]\ntest_command = "a\\u001b]52;c;aGk=\\u0007b"\n')
+    argv = (sys.executable, "-m", "ralphctl", "config", "get", "regent.test_command")
+    with Terminal(argv, cwd=toml.parent, environment=environment) as terminal:
+        terminal.shows("a^[]52;c;aGk=^Gb")
 
 
 def test_an_environment_and_an_address_are_never_printed(ctl: Ctl, toml: Path) -> None:
