@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import click
@@ -124,16 +125,16 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     except (DaemonNotRunning, UnknownRalph):
         if name is not None and "/" in name:
             raise
-        known, kept, newest = _kept(name)
+        known, kept = _kept(name)
         if known is None or not (kept or lists or run or attempt):
             raise
-        what = "explanations kept on disk"
+        what, newest = "explanations kept on disk", max(known[1].glob("runs/r*-*"), default=known[1]).name
         if kept and not (lists or run or attempt) and kept[0]["run_id"] != newest:
             what = f"nothing explains run {newest} yet; the one before"
         message(f"no daemon supervises it; {what}:")
-        name, shown, state = known, kept[0] if kept else {}, ""
+        name, shown, state = known[0], kept[0] if kept else {}, ""
     else:
-        _, kept, _ = _kept(name)
+        _, kept = _kept(name)
         shown, state = reply.value, cut(state_text.state_words(view, now), _MOST_STATE) if view else ""
     if lists:
         as_json, line = wants_json(), explanation.kept_line
@@ -153,12 +154,8 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
         click.echo(f"\n  last kill {explanation.kept_line(hung, name, now)}")
 
 
-def _kept(name: str | None) -> tuple[str | None, list[dict[str, Any]], str]:
-    """Return the ralph's name, what is kept, newest first, and its newest run."""
+def _kept(name: str | None) -> tuple[tuple[str, Path] | None, list[dict[str, Any]]]:
     from ralphctl.offline import log as offline_log
 
     known = None if name is not None and "/" in name else offline_log.find(here(), name)
-    if known is None:
-        return None, [], ""
-    newest = max((run.name for run in known[1].glob("runs/r*-*")), default="")
-    return known[0], offline_log.explanations(known[1]), newest
+    return known, [] if known is None else offline_log.explanations(known[1])

@@ -93,7 +93,7 @@ def flags_of(keys: Mapping[str, Any]) -> dict[str, object]:
             check_text(agent, "--fallback")
         flags["fallback"] = agents
     if odd := [key for key, v in flags.items() if isinstance(v, float) and not math.isfinite(v)]:
-        raise UsageError(f"--{odd[0]} {flags[odd[0]]} is not a number", mend="0 is no limit")
+        raise UsageError(f"--{odd[0]} {flags[odd[0]]} is not a number", mend="0 for no limit")
     return {key: int(v) if isinstance(v, float) and v.is_integer() else v for key, v in flags.items()}
 
 

@@ -24,6 +24,7 @@ from ralphd import wire
 from ralphd.errors import DaemonNotRunning, DirectoryBusy, RalphdError, ShuttingDown
 
 _READY_LIMIT_S = 30.0
+_OTHERS_LIMIT_S = 5.0
 COOKIES = ("RALPH_RUN_ID", "RALPH_NAME", "RALPH_ATTEMPT_ID")
 
 
@@ -39,7 +40,7 @@ def start_daemon(socket: str | None) -> None:
     """Start ``ralphd`` in the background, or its service if one is installed; return when it is ready.
 
     Its output goes to our stderr. Raise StartFailed with its exit code (75: another daemon owns the state
-    directory); for a service NoSystemd and SystemctlFailed.
+    directory, and does not answer soon); for a service NoSystemd and SystemctlFailed.
     """
     if unit := systemd.meant_by(os.environ, socket):
         unit.check_there()
@@ -49,13 +50,19 @@ def start_daemon(socket: str | None) -> None:
     command = [sys.executable, "-P", "-m", "ralphd", "--background"]
     try:
         with SlowNotice("ralphd to be ready", _READY_LIMIT_S):
-            code = subprocess.run(
-                command, env=_environment(socket), stdin=subprocess.DEVNULL, stdout=sys.stderr.fileno(),
-                timeout=_READY_LIMIT_S, check=False,
-            ).returncode  # fmt: skip
+            done = subprocess.run(
+                command, env=_environment(socket), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, timeout=_READY_LIMIT_S, check=False,
+            )  # fmt: skip
     except subprocess.TimeoutExpired as fault:
         what = f"ralphd was not ready after {_READY_LIMIT_S:g} s"
         raise StartFailed(what, 75, mend="ralphctl regent logs") from fault
+    code, until = done.returncode, time.monotonic() + _OTHERS_LIMIT_S
+    while code == wire.EXIT_PAUSED and time.monotonic() < until:  # it may have been started a moment ago
+        if any(map(is_ready, discovery.candidates(socket, os.environ, discovery.here()))):
+            return
+        time.sleep(_LOOK_S)
+    sys.stderr.write(done.stdout.decode(errors="replace"))
     if code:
         raise StartFailed("cannot start ralphd", code if code > 0 else 1, mend="ralphctl regent logs")
 

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -54,6 +55,18 @@ def git(place: Path, *words: str) -> str:
 
 def branch(place: Path) -> str:
     return git(place, "symbolic-ref", "--short", "HEAD").strip()
+
+
+def test_of_several_starts_at_once_one_starts_the_daemon(daemon: Daemon) -> None:
+    person = Person(daemon)
+    places = [person.directory(f"p{number}") for number in range(4)]
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            replies = [*pool.map(lambda place: person("start", "--", *SLEEPER, cwd=place), places)]
+        assert [reply.returncode for reply in replies] == [0] * 4, replies
+        assert not any("owns" in reply.stderr for reply in replies)
+    finally:
+        person("regent", "stop", "--now")
 
 
 def test_several_are_stopped_and_removed_with_a_line_each(daemon: Daemon, person: Person) -> None:
