@@ -129,11 +129,13 @@ def test_without_room_for_the_vault_the_run_continues(daemon: Daemon) -> None:
     assert guarded.verdict(1)["kind"] == "kept"
     degraded = daemon.status()["daemon"]
     assert (degraded["status"], "vault of demo" in str(degraded)) == ("degraded", True)
+    [note] = [each for each in daemon.view("demo")["notes"] if each.startswith("vault")]
+    assert note.startswith("vault: no new copy of the repository: ")
     (daemon.state / "vaults").unlink()
     guarded.does(2, "more")
     assert guarded.verdict(2)["kind"] == "kept"
     wait_for(lambda: is_copied(daemon), what="a copy, since there is room")
-    assert "vault of demo" not in str(daemon.status()["daemon"])
+    assert "vault" not in f"{daemon.status()['daemon']} {daemon.view('demo')['notes']}"
 
 
 def test_a_vault_without_ralphs_is_removed_at_the_start(daemon: Daemon) -> None:

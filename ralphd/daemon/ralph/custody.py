@@ -116,6 +116,7 @@ class Custody:
                 self._trouble(None)
             except (NotDone, OSError, ValueError) as why:
                 self._trouble(error_text(why))
+                self._notes = (f"vault: no new copy of the repository: {error_text(why)}",)
                 if at_start:
                     await asyncio.to_thread(self._give_up)
             finally:
