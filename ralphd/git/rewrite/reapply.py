@@ -104,6 +104,8 @@ def restore_judged(directory: Path, good: Position, *, label: str, pauses: bool)
         with git.exclusive():
             move_branch.recover(git)
             if git.commit(good.head) is None:
+                # Fails where git refuses the whole repository, as it does with another user's.
+                git.text("rev-parse", "--git-dir")
                 why = f"the commits are not in the repository any more; the last one was {good.head}"
                 return RewriteResult(RewriteAction.PAUSE, good.branch, why=why)
             tip = git.commit(branch)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.core.gate.git_repair import RewriteAction
 from ralphd.git.facts import position
 from ralphd.git.rewrite import reapply
 from ralphd.git.rewrite.reapply import KEPT_S, forget_old
@@ -70,3 +71,14 @@ def test_a_branch_whose_name_cannot_be_told_is_not_made_up(tree: WorkTree) -> No
     before = tree.git("for-each-ref", "--format=%(objectname)")
     assert reapply.restore_judged(tree.path, position(tree.path), label="demo/r1", pauses=False) is None
     assert tree.git("for-each-ref", "--format=%(objectname)") == before
+
+
+def test_where_git_refuses_the_repository_no_loss_is_claimed(tree: WorkTree) -> None:
+    good = position(tree.path)
+    tree.git("config", "core.repositoryFormatVersion", "99")
+
+    done = reapply.restore_judged(tree.path, good, label="demo/r1", pauses=False)
+
+    assert done is not None
+    assert done.action is RewriteAction.LEAVE
+    assert "try it: git -C" in done.why
