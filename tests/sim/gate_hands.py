@@ -115,7 +115,9 @@ class GateHands:
         """Whether the answer to a report waits for a verdict, as ``Gate.on_report``."""
         if isinstance(report, reports.IterationStarted) and ranges.opens_with_iteration(self._state):
             head = Position(report.head, report.branch) if report.head else self._repository.position
-            self._save(ranges.at_iteration(self._state, head))
+            before = self._state.before
+            descends = before is not None and before.branch == head.branch
+            self._save(ranges.at_iteration(self._state, head, descends=descends))
         if not isinstance(report, reports.IterationFinished):
             return False
         boundary_id = f"{run_id}/{letter_id}"

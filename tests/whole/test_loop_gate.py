@@ -109,6 +109,20 @@ def test_r9_a_reverted_task_is_open_again_and_its_agent_is_told_why(daemon: Daem
     assert (record["reverted"], record["unjudged"]) == (None, False)
 
 
+def test_r2_a_bad_commit_after_a_pull_that_rebased_is_reverted(daemon: Daemon, project: Project) -> None:
+    who = "-c user.name=x -c user.email=x@example.invalid"
+    theirs = f"cd ../other; git {who} commit -q --allow-empty -m theirs; git push -q"
+    mine = "touch mine; git add mine; git commit -q -m mine; sed -i '0,/false/s//true/' prd.json"
+    pushed = {"do": "claim", "runs": f"{mine}; git clone -q -b main ../origin ../other; ({theirs})"}
+    project.begins(pushed, BROKEN, git__auto_push=False, git__auto_pull_rebase=True)
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    assert view["reverts"] == 1
+    bad = "US-002: done"
+    assert project.subjects() == [bad, f'Revert "{bad}"', bad, "mine", "theirs", "start", "first"]
+
+
 def test_done_without_a_commit_is_reported(daemon: Daemon, project: Project) -> None:
     hook = project.place / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\n! test -e ../refused\n")

@@ -125,9 +125,12 @@ def before_run(state: GateState, head: Position, *, is_iteration: bool, descends
     return replace(state, left=head, start_commit=state.start_commit or head.head or "")
 
 
-def at_iteration(state: GateState, head: Position) -> GateState:
-    """Open a range with an iteration that begins at ``head``."""
-    keeps = state.knows_run and state.before is not None and state.before.branch == head.branch
+def at_iteration(state: GateState, head: Position, *, descends: bool) -> GateState:
+    """Open a range with an iteration that begins at ``head``.
+
+    ``descends``: HEAD leads back to the end of the last range, as it does not after a pull that rebased.
+    """
+    keeps = state.knows_run and descends
     return replace(state, before=state.before if keeps else head, is_open=True)
 
 

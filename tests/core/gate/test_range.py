@@ -170,9 +170,9 @@ def test_what_can_be_told_apart_stays_in_the_range() -> None:
     assert ranges.before_run(closed, C, is_iteration=False, descends=True).before == A
     assert ranges.before_run(closed, C, is_iteration=False, descends=False).before == C
     assert ranges.before_run(known, C, is_iteration=False, descends=False).baseline is Baseline.UNKNOWN
-    assert ranges.at_iteration(closed, C) == replace(closed, is_open=True)
-    assert ranges.at_iteration(CLOSED, C) == replace(CLOSED, before=C, is_open=True)
-    assert ranges.at_iteration(closed, Position(C.head, "side")).before == Position(C.head, "side")
+    assert ranges.at_iteration(closed, C, descends=True) == replace(closed, is_open=True)
+    assert ranges.at_iteration(CLOSED, C, descends=True) == replace(CLOSED, before=C, is_open=True)
+    assert ranges.at_iteration(closed, C, descends=False) == replace(closed, before=C, is_open=True)
 
 
 def commits_of(*given: tuple[str, bool | None, str]) -> Boundary:
@@ -220,7 +220,7 @@ def test_the_next_range_is_compared_with_the_tests_of_the_last_verdict() -> None
 
     assert (after.counts, after.counted) == (TestCounts(5), C.head)
     assert after.counts_before == TestCounts(5)
-    assert ranges.at_iteration(after, C).counts_before == TestCounts(5)
+    assert ranges.at_iteration(after, C, descends=True).counts_before == TestCounts(5)
 
 
 def test_tests_of_another_commit_are_not_compared_with() -> None:
