@@ -295,7 +295,9 @@ class Vault:
                 return "objects of HEAD are missing"
         # Without --git-dir: as git finds it, with its configuration (core.bare, core.worktree) and its index.
         answer = repo.answer(self.top, "diff-files", "--", ".git", limit_s=CHECK_LIMIT_S, env=SAFE)
-        is_usable = answer is None or answer[0] == 0
+        # Git refuses what belongs to another user, however sound it is.
+        is_others = any(path.stat().st_uid != os.geteuid() for path in (self.top, git))
+        is_usable = answer is None or answer[0] == 0 or is_others
         return "" if is_usable else "its index or its configuration is unusable"
 
     def _has(self, git: Path, sha: str) -> bool:

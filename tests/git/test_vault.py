@@ -830,3 +830,11 @@ def test_a_user_who_forbids_bare_repositories_has_a_vault(
 
     assert place.fault() == ""
     assert place.git("rev-parse", "HEAD") == place.second
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_repository_that_belongs_to_another_user_is_no_damage(place: Place) -> None:
+    place.take()
+    os.chown(place.top, 65534, -1)
+
+    assert place.fault() == ""
