@@ -17,16 +17,9 @@ from ralphd.errors import WrongState
 
 OWN_FILES: Final = (
     *("ralph.toml", "*/ralph.toml", "PROMPT.md", "*/PROMPT.md"),
-    *(
-        ".github/*",
-        ".gitlab-ci.yml",
-        ".gitlab/*",
-        ".circleci/*",
-        ".buildkite/*",
-        ".woodpecker*",
-        ".forgejo/*",
-    ),
-    *(".gitea/*", ".travis.yml", "Jenkinsfile", "azure-pipelines.yml", "bitbucket-pipelines.yml"),
+    *(".github/*", ".gitlab-ci.yml", ".gitlab/*", ".circleci/*", ".buildkite/*", ".woodpecker*"),
+    *(".forgejo/*", ".gitea/*", ".travis.yml", "Jenkinsfile", "azure-pipelines.yml"),
+    "bitbucket-pipelines.yml",
 )
 """What decides how code is tested and supervised: a candidate that changes it needs a person (M2)."""
 RED_TARGET: Final = "{fault} on the target itself, at {at}: nothing lands until they pass"
@@ -135,7 +128,7 @@ def step(queue: LandingQueue, fact: model.LandingFact, policy: LandingPolicy, at
             left = batch if batch.doing is Doing.MOVING else None  # it may have moved: ask before a new merge
             return replace(queue, batch=left, blocked=why, blocked_at=batch.tip, retry_at=retry_at)
         case Doing.MERGING, model.MergeDone():
-            return _merged(queue, batch, fact, policy, at)
+            return _merged(queue, batch, fact, at)
         case ((Doing.TESTING | Doing.CHECKING | Doing.BASELINE), BatchTested()):
             return _tested(queue, batch, fact, policy, at)
         case Doing.MOVING, model.TargetMoved(note=note):
@@ -151,11 +144,9 @@ def step(queue: LandingQueue, fact: model.LandingFact, policy: LandingPolicy, at
             return queue
 
 
-def _merged(
-    queue: LandingQueue, batch: LandingBatch, fact: model.MergeDone, policy: LandingPolicy, at: Moment
-) -> LandingQueue:
+def _merged(queue: LandingQueue, batch: LandingBatch, fact: model.MergeDone, at: Moment) -> LandingQueue:
     for id, why in fact.conflicts.items():
-        queue = _refused(queue, id, why, "", policy, at)
+        queue = _refused(queue, id, why, "", at)
         refused = queue.candidate(id)
         tries = refused.tries - (id in fact.resolved)  # that others land is not its fault
         queue = queue.with_candidate(replace(refused, tries=tries, refused_at=fact.base))
@@ -198,8 +189,8 @@ def _tested(
             return _checked(queue, batch, policy, at)
         case Doing.BASELINE if is_green:
             queue = replace(queue, green=batch.base, counts=fact.counts, counts_at=batch.base)
-            judge = _checked if batch.check.is_done else _red
-            return judge(queue, batch, policy, at)
+            is_done = batch.check.is_done
+            return _checked(queue, batch, policy, at) if is_done else _red(queue, batch, at)
         case Doing.BASELINE if batch.check.is_done:  # the batch repairs the target: none of it is refused
             return _checked(queue, batch, replace(policy, protect_tests="report"), at)
         case Doing.BASELINE:
@@ -215,7 +206,7 @@ def _tested(
     if not batch.ids:  # what landed, and a person's commits
         return _blocked(queue, batch, RED_TARGET.format(fault=fault, at=short_sha(batch.base)))
     if queue.green == batch.base:
-        return _red(queue, batch, policy, at)
+        return _red(queue, batch, at)
     return replace(queue, batch=replace(batch, doing=Doing.BASELINE))
 
 
@@ -242,7 +233,7 @@ def _checked(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at
     text = f"weakens tests: {text}" if kind else text
     candidate = queue.candidate(batch.ids[0])
     if kind and policy.protect_tests == "revert":
-        queue = _refused(queue, candidate.id, text, batch.tail, policy, at)
+        queue = _refused(queue, candidate.id, text, batch.tail, at)
     elif kind is Weakened.VANISHED and candidate.is_auto:
         why = f"{text}: land it yourself"
         queue = queue.with_candidate(replace(candidate, standing=Standing.WAITING, why=why, is_told=False))
@@ -251,18 +242,16 @@ def _checked(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at
     return replace(queue, batch=None, suspects=())
 
 
-def _red(queue: LandingQueue, batch: LandingBatch, policy: LandingPolicy, at: Moment) -> LandingQueue:
+def _red(queue: LandingQueue, batch: LandingBatch, at: Moment) -> LandingQueue:
     """Halve a red batch (M5); refuse the one that is red alone (M4)."""
     if len(batch.ids) > 1:
         return replace(queue, batch=None, suspects=batch.ids)
     why = f"{batch.fault} on top of {short_sha(batch.base)}"
-    queue = _refused(queue, batch.ids[0], why, batch.tail, policy, at)
+    queue = _refused(queue, batch.ids[0], why, batch.tail, at)
     return replace(queue, batch=None, suspects=())
 
 
-def _refused(
-    queue: LandingQueue, id: int, why: str, tail: str, policy: LandingPolicy, at: Moment
-) -> LandingQueue:
+def _refused(queue: LandingQueue, id: int, why: str, tail: str, at: Moment) -> LandingQueue:
     """Take a candidate out, the target as it was (M4)."""
     candidate = queue.candidate(id)
     changed = replace(candidate, standing=Standing.REFUSED, why=why, tail=tail, tries=candidate.tries + 1)
