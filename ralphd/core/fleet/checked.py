@@ -46,25 +46,15 @@ def _is_commit(text: str) -> bool:
 
 
 _TEXTS: Final[Mapping[str, Callable[[str], bool]]] = {
-    "Item.repo": _is_repo,
-    "Item.base": is_branch,
-    "Item.branch": is_branch,
-    "Item.goal": GOALS.__contains__,
-    "LastTry.commit": _is_commit,
-    "Lease.host": lambda text: not text or is_host_name(text),
-    "Lease.pushed": _is_commit,
-    "AccountLimit.state": LIMIT_STATES.__contains__,
-    "Want.want": WANTS.__contains__,
-}
+    "Item.repo": _is_repo, "Item.base": is_branch, "Item.branch": is_branch,
+    "Item.goal": GOALS.__contains__, "LastTry.commit": _is_commit,
+    "Lease.host": lambda text: not text or is_host_name(text), "Lease.pushed": _is_commit,
+    "AccountLimit.state": LIMIT_STATES.__contains__, "Want.want": WANTS.__contains__,
+}  # fmt: skip
 _FREE: Final = {
-    "Decline.why",
-    "Item.why",
-    "Item.by",
-    "LastTry.why",
-    "Want.by",
-    "AccountLimit.window",
-    "HostRecord.version",
-}
+    "Decline.why", "Item.why", "Item.by", "LastTry.why",
+    "Want.by", "AccountLimit.window", "HostRecord.version",
+}  # fmt: skip
 """Texts for people only: cleaned and cut, where others are refused."""
 _NAMES: Final[Mapping[Any, Callable[[str], bool]]] = {HostName: is_host_name, ItemId: is_item_id}
 _NUMBERS: Final = {"Item.priority": (-1000, 1000), "Item.max_tries": (1, 100)}

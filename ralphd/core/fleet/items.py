@@ -118,8 +118,7 @@ def is_old(item: Item, now: Moment) -> bool:
 
 
 def _last(item: Item, host: HostName, why: str, commit: str) -> LastTry:
-    known = item.last.commit if item.last else ""
-    return LastTry(host, _cut(why), commit or known)
+    return LastTry(host, _cut(why), commit or (item.last.commit if item.last else ""))
 
 
 def _cut(text: str) -> str:

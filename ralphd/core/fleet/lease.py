@@ -18,8 +18,7 @@ def next_token(*known: int) -> int:
 
 def is_claimable(key: Lease | None, ref: lease_model.RefSeen, host: HostName) -> bool:
     """Whether a host may claim without a takeover: nobody has the branch, or this host has."""
-    is_readable = not ref.sha or ref.lease is not None
-    return is_readable and all(
+    return (not ref.sha or ref.lease is not None) and all(
         each is None or each.host in (lease_model.NOBODY, host) for each in (key, ref.lease)
     )
 

@@ -136,9 +136,7 @@ def limit_met(known: AccountLimit | None, met: AccountLimit, now: Moment) -> Acc
     is_guess = known is not None and known.guessed
     if end > now and is_guess != met.guessed:
         return None if met.guessed else replace(met, state=LIMITED, until=until, probed_at=None)
-    if until <= end:
-        return None
-    return replace(met, state=LIMITED, until=until, probed_at=None)
+    return None if until <= end else replace(met, state=LIMITED, until=until, probed_at=None)
 
 
 def is_limited(limit: AccountLimit | None, now: Moment) -> bool:
@@ -166,8 +164,7 @@ def turn(
 
 
 def _is_unused(limit: AccountLimit, now: Moment, unchanged_s: float) -> bool:
-    is_over = now >= _until(limit, now) + UNUSED_S
-    return is_over and (limit.state == LIMITED or unchanged_s >= PROBE_S)
+    return now >= _until(limit, now) + UNUSED_S and (limit.state == LIMITED or unchanged_s >= PROBE_S)
 
 
 def opened(limit: AccountLimit | None, host: HostName) -> AccountLimit | None:
@@ -180,12 +177,9 @@ def opened(limit: AccountLimit | None, host: HostName) -> AccountLimit | None:
 def limit_view(limit: AccountLimit) -> dict[str, Any]:
     """Return an account's limit for people and programs."""
     return {
-        "agent": limit.agent,
-        "account": limit.account,
-        "state": limit.state,
-        "until": None if limit.until is None else rfc3339(limit.until),
-        "by": limit.by,
-    }
+        "agent": limit.agent, "account": limit.account, "state": limit.state,
+        "until": None if limit.until is None else rfc3339(limit.until), "by": limit.by,
+    }  # fmt: skip
 
 
 def _until(limit: AccountLimit | None, now: Moment) -> Moment:

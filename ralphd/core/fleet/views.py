@@ -41,19 +41,14 @@ def host_view(host: HostRecord, ages: Ages, now: Moment) -> dict[str, Any]:
     age_s = ages.get(host.name)
     state = "silent" if is_silent(host.name, ages) else "draining" if host.draining else "up"
     return {
-        "host": host.name,
-        "state": state,
-        "seen_at": None if age_s is None else rfc3339(now - age_s),
-        "version": host.version,
-        "labels": list(host.labels),
-        "slots": host.slots,
-        "used": host.used,
+        "host": host.name, "state": state, "seen_at": None if age_s is None else rfc3339(now - age_s),
+        "version": host.version, "labels": list(host.labels), "slots": host.slots, "used": host.used,
         "logins": [
             {"agent": each.agent, "account": each.account, "limited_until": _time(each.limited_until)}
             for each in host.logins
         ],
         "ralphs": list(host.ralphs),
-    }
+    }  # fmt: skip
 
 
 def items_view(items: Sequence[Item], ages: Ages, now: Moment) -> list[dict[str, Any]]:
@@ -69,26 +64,14 @@ def item_view(item: Item, ages: Ages, now: Moment) -> dict[str, Any]:
     """Return one item, with what comes next."""
     last = item.last
     return {
-        "id": item.id,
-        "state": item.state.value,
-        "goal": item.goal,
-        "holder": item.holder,
-        "why": item.why,
+        "id": item.id, "state": item.state.value, "goal": item.goal, "holder": item.holder, "why": item.why,
         "landed": short_sha(last.commit) if last and item.finished and item.state is ItemState.DONE else None,
         "next": next_words(item, ages, now),
-        "repo": normalized_url(item.repo),
-        "base": item.base,
-        "branch": item.branch,
-        "priority": item.priority,
-        "tries": item.tries,
-        "max_tries": item.max_tries,
-        "last": None
-        if last is None
-        else {"host": last.host, "why": last.why, "commit": short_sha(last.commit)},
-        "by": item.by,
-        "submitted_at": rfc3339(item.at),
-        "ended_at": _time(item.ended_at),
-    }
+        "repo": normalized_url(item.repo), "base": item.base, "branch": item.branch,
+        "priority": item.priority, "tries": item.tries, "max_tries": item.max_tries,
+        "last": last and {"host": last.host, "why": last.why, "commit": short_sha(last.commit)},
+        "by": item.by, "submitted_at": rfc3339(item.at), "ended_at": _time(item.ended_at),
+    }  # fmt: skip
 
 
 def next_words(item: Item, ages: Ages, now: Moment) -> str:

@@ -92,13 +92,11 @@ def queue_view(queue: LandingQueue, active: Container[str]) -> dict[str, Any]:
     ]
     batch = queue.batch
     return {
-        "repository": queue.repository,
-        "target": queue.target.branch,
-        "remote": queue.target.remote or None,
-        "blocked": queue.blocked or None,
+        "repository": queue.repository, "target": queue.target.branch,
+        "remote": queue.target.remote or None, "blocked": queue.blocked or None,
         "batch": None if batch is None else {"numbers": list(batch.ids), "doing": batch.doing.value},
         "candidates": shown,
-    }
+    }  # fmt: skip
 
 
 def _why(candidate: LandingCandidate) -> str:
@@ -118,15 +116,10 @@ def landing_of(queue: LandingQueue, ralph: str, *, is_active: bool) -> dict[str,
 def _shown(candidate: LandingCandidate) -> dict[str, Any]:
     ended_at = candidate.ended_at
     return {
-        "number": candidate.id,
-        "ralph": candidate.ralph,
-        "branch": candidate.name,
-        "head": short_sha(candidate.head),
-        "state": candidate.standing.value,
-        "why": _why(candidate),
-        "tries": candidate.tries,
-        "commit": candidate.commit or None,
+        "number": candidate.id, "ralph": candidate.ralph, "branch": candidate.name,
+        "head": short_sha(candidate.head), "state": candidate.standing.value, "why": _why(candidate),
+        "tries": candidate.tries, "commit": candidate.commit or None,
         "undoes": None if candidate.is_again else candidate.undoes or None,
         "queued_at": rfc3339(candidate.queued_at),
         "ended_at": None if ended_at is None else rfc3339(ended_at),
-    }
+    }  # fmt: skip

@@ -51,9 +51,7 @@ def within_an_hour(moments: tuple[Moment, ...], at: Moment) -> tuple[Moment, ...
 
 def after_a_set_back_clock(wait: Waiting, at: Moment) -> Waiting:
     """The same wait, counted from ``at``, when the clock now tells a time before the wait began."""
-    if at >= wait.since:
-        return wait
-    return replace(wait, since=at, until=at + (wait.until - wait.since))
+    return wait if at >= wait.since else replace(wait, since=at, until=at + (wait.until - wait.since))
 
 
 OUTAGE_SHARE = 60.0

@@ -88,8 +88,7 @@ def in_words(ending: ExitFacts) -> str:
     if ending.lost:
         return "lost: its exit status is unknown"
     if ending.signal is not None:
-        known = ending.signal in set(Signals)
-        return Signals(ending.signal).name if known else f"signal {ending.signal}"
+        return Signals(ending.signal).name if ending.signal in set(Signals) else f"signal {ending.signal}"
     words = _EXIT_WORDS.get(ending.code or 0)
     return f"exit {ending.code}: {words}" if words else f"exit {ending.code}"
 
@@ -234,8 +233,7 @@ def _paused(current: Supervision, ending: ExitFacts, policy: Policy, *, resume_a
     text = f"Ralph paused: {why or reason.replace('_', ' ')}"
     needs_you = policy.supervised and word is not None and word.reason == TASK_LIST
     calls = (model.Escalate(text),) if needs_you else ()
-    by_loop = policy.own_loop and word is not None and word.resume_at is not None
-    is_logged = by_loop or bool(calls)
+    is_logged = bool(calls) or (policy.own_loop and word is not None and word.resume_at is not None)
     told = (None, resume_at, (("message", text),)) if is_logged else (text, resume_at)
     wake = () if resume_at is None else (model.WakeAt(resume_at),)
     return current.enter(model.Paused(reason, resume_at, why), *calls, Announce("ralph.paused", *told), *wake)

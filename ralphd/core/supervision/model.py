@@ -175,8 +175,7 @@ class Wait:
     @property
     def ends_at(self) -> Moment | None:
         """Return when it ends; None if nobody knows: a place, a slot or memory may be free at any time."""
-        is_open = self.reason == Reason.RESOURCES or NO_SLOT in self.reason
-        return None if is_open else self.until
+        return None if self.reason == Reason.RESOURCES or NO_SLOT in self.reason else self.until
 
 
 @dataclass(frozen=True, slots=True)
