@@ -24,14 +24,9 @@ DUPLICATES_S: Final = 2 * 3600.0
 EVENTS: Final = "EV"
 _HEADROOM_BYTES: Final = 4 << 10
 _SETTINGS: Final = (
-    "max_bytes",
-    "max_age",
-    "max_msgs_per_subject",
-    "max_msg_size",
-    "num_replicas",
-    "subjects",
+    "max_bytes", "max_age", "max_msgs_per_subject", "max_msg_size", "num_replicas", "subjects",
     "allow_direct",
-)
+)  # fmt: skip
 
 
 def stream_of(bucket: Bucket) -> str:
@@ -63,22 +58,14 @@ async def make_buckets(
 
 def _bucket(bucket: Bucket) -> dict[str, Any]:
     return {
-        "max_msgs_per_subject": 1,
-        "max_age": TTL_S.get(bucket, 0.0),
-        "max_bytes": BUCKET_BYTES,
-        "discard": DiscardPolicy.NEW,
-        "duplicate_window": 120.0,
-        "allow_direct": False,
-    }
+        "max_msgs_per_subject": 1, "max_age": TTL_S.get(bucket, 0.0), "max_bytes": BUCKET_BYTES,
+        "discard": DiscardPolicy.NEW, "duplicate_window": 120.0, "allow_direct": False,
+    }  # fmt: skip
 
 
 def _stream(name: str, subject: str, replicas: int, **more: Any) -> StreamConfig:
     return StreamConfig(
-        name=name,
-        subjects=[subject],
-        num_replicas=replicas,
-        storage=StorageType.FILE,
-        max_msg_size=MOST_VALUE_BYTES + _HEADROOM_BYTES,
-        deny_delete=True,
+        name=name, subjects=[subject], num_replicas=replicas,
+        storage=StorageType.FILE, max_msg_size=MOST_VALUE_BYTES + _HEADROOM_BYTES, deny_delete=True,
         **more,
-    )
+    )  # fmt: skip

@@ -121,15 +121,8 @@ class BucketFeed:
 
 def _consumer(name: str, inbox: str, bucket: Bucket) -> ConsumerConfig:
     return ConsumerConfig(
-        name=name,
-        deliver_subject=inbox,
-        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT,
-        filter_subject=f"$KV.{bucket}.>",
-        ack_policy=AckPolicy.NONE,
-        max_deliver=1,
-        flow_control=True,
-        idle_heartbeat=HEARTBEAT_S,
-        inactive_threshold=ORPHAN_S,
-        mem_storage=True,
-        num_replicas=1,
-    )
+        name=name, deliver_subject=inbox,
+        deliver_policy=DeliverPolicy.LAST_PER_SUBJECT, filter_subject=f"$KV.{bucket}.>",
+        ack_policy=AckPolicy.NONE, max_deliver=1, flow_control=True,
+        idle_heartbeat=HEARTBEAT_S, inactive_threshold=ORPHAN_S, mem_storage=True, num_replicas=1,
+    )  # fmt: skip

@@ -81,17 +81,11 @@ class HubSettings:
         """Return the options of ``Client.connect``. Raises OSError for files that cannot be read."""
         tls = self.tls or (ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None)
         return {
-            "servers": list(self.servers),
-            "name": f"ralphd {self.host}",
-            "nkeys_seed": str(self.seed_file) if self.seed_file else None,
-            "inbox_prefix": self.inbox_prefix,
-            "tls": tls,
-            "tls_handshake_first": tls is not None,
-            "connect_timeout": 3,
-            "allow_reconnect": False,
-            "ping_interval": PING_S,
-            "max_outstanding_pings": UNANSWERED_PINGS,
-        }
+            "servers": list(self.servers), "name": f"ralphd {self.host}",
+            "nkeys_seed": str(self.seed_file) if self.seed_file else None, "inbox_prefix": self.inbox_prefix,
+            "tls": tls, "tls_handshake_first": tls is not None, "connect_timeout": 3,
+            "allow_reconnect": False, "ping_interval": PING_S, "max_outstanding_pings": UNANSWERED_PINGS,
+        }  # fmt: skip
 
 
 class NatsFabric:

@@ -117,8 +117,7 @@ class Fleet:
 
     async def ralph(self, host: str, name: str) -> dict[str, Any]:
         """Return the view of a ralph on any machine, under its name in the fleet. Raises RalphdError."""
-        view = await self.control.read(host, RALPH, {"name": name})
-        return {**view, "name": f"{host}/{name}"}
+        return {**await self.control.read(host, RALPH, {"name": name}), "name": f"{host}/{name}"}
 
     async def ralphs(self) -> dict[str, Any]:
         """Return the views of the ralphs of the other machines, as last known, and the name of this one."""

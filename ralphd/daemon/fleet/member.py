@@ -215,23 +215,15 @@ class Member:
             self._installed, self._look_at = [*installed_accounts()], self.picture.monotonic() + LOGINS_S
         spec, (total_bytes, free_bytes), cpus = self.spec(), memory_bytes(), os.cpu_count() or 1
         return HostRecord(
-            self.host,
-            self.boot,
-            __version__,
-            labels=tuple(spec.labels),
+            self.host, self.boot, __version__, labels=tuple(spec.labels),
             logins=tuple(logins(self._installed, self.accounts(), self.services.clocks)),
             allow_repos=tuple(spec.allow_repos),
-            slots=spec.slots or max(1, min(cpus // 2, total_bytes // (3 * _GIB))),
-            used=len(self.holders),
-            cpus=cpus,
-            memory_free_bytes=free_bytes,
-            disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free,
-            draining=self.draining,
-            clones=tuple(_names(self.work_directory / "clones")),
-            ralphs=tuple(self.ralphs())[:MOST_ENTRIES],
-            declines=tuple(self._declines.values())[-MOST_DECLINES:],
-            at=self.services.clock.now(),
-        )
+            slots=spec.slots or max(1, min(cpus // 2, total_bytes // (3 * _GIB))), used=len(self.holders),
+            cpus=cpus, memory_free_bytes=free_bytes,
+            disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free, draining=self.draining,
+            clones=tuple(_names(self.work_directory / "clones")), ralphs=tuple(self.ralphs())[:MOST_ENTRIES],
+            declines=tuple(self._declines.values())[-MOST_DECLINES:], at=self.services.clock.now(),
+        )  # fmt: skip
 
     async def _take_turns(self) -> None:
         is_late = False

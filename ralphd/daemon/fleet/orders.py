@@ -94,8 +94,7 @@ async def move_ref(
     fence: Fence, branch: str, order: MoveRef, host: HostName, *, is_claim: bool, at: float
 ) -> tuple[lease_model.RefMoved | LeaseNews, str]:
     """Push the lease, and the commit if there is one. Return the fact, and why it was refused or silent."""
-    call = partial(_pushed, fence, branch, order, host, is_claim=is_claim, at=at)
-    match await asyncio.to_thread(call):
+    match await asyncio.to_thread(_pushed, fence, branch, order, host, is_claim=is_claim, at=at):
         case Claimed(sha=sha) | Pushed(sha=sha):
             return lease_model.RefMoved(sha), ""
         case Unreachable(why=why):
@@ -168,9 +167,7 @@ class LeaseKeeper:
     async def _seen(self, start: TakeLease | None) -> TakeLease | None:
         key = await read_key(self._fabric, self.key)
         if start is not None:  # unless the hub forgot the lease, only what was seen
-            if isinstance(key, KeySeen) and key.lease is None:
-                return replace(start, key=key)
-            return start
+            return replace(start, key=key) if isinstance(key, KeySeen) and key.lease is None else start
         if not isinstance(key, KeySeen):
             self.why = "the hub does not answer"
             return None

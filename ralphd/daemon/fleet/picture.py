@@ -23,12 +23,9 @@ MOST_VALUES: Final = 20_000
 _CLOCK_S: Final = 12 * 3600.0
 """A moment longer ago is shown with its day."""
 _SHAPES: Final[dict[Bucket, type[Any]]] = {
-    Bucket.HOSTS: HostRecord,
-    Bucket.ITEMS: Item,
-    Bucket.LEASES: Lease,
-    Bucket.QUOTA: AccountLimit,
-    Bucket.WANTS: Want,
-}
+    Bucket.HOSTS: HostRecord, Bucket.ITEMS: Item, Bucket.LEASES: Lease,
+    Bucket.QUOTA: AccountLimit, Bucket.WANTS: Want,
+}  # fmt: skip
 
 
 @dataclass(slots=True)

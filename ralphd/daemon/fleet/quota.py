@@ -96,8 +96,8 @@ class FleetQuota:
         """Bring each account's clock and the fleet's value together, once."""
         fault = None
         is_limited = any(each.state != quota.OPEN for each in self.member.picture.limits.values())
-        logged_in = [*self._logged_in()]  # the picture changes while a thread reads
-        for clock in await asyncio.to_thread(self._present, logged_in, is_limited=is_limited):
+        # A list, since the picture changes while a thread reads.
+        for clock in await asyncio.to_thread(self._present, [*self._logged_in()], is_limited=is_limited):
             try:
                 await self._bring_together(clock)
             except FAULTS as error:

@@ -404,8 +404,7 @@ class LandingQueues:
                 flags = {key: value for key, value in flags.items() if key != "landing.mode"}
             pinned = config.load(place, flags=flags, environ=environment).pinned()
         pinned["values"] = {key: value for key, value in pinned["values"].items() if key in PINNED}
-        is_same = pinned == queue.pinned
-        green, counts_at = (queue.green, queue.counts_at) if is_same else ("", "")
+        green, counts_at = (queue.green, queue.counts_at) if pinned == queue.pinned else ("", "")
         return replace(
             queue, pinned=pinned, pinned_at=tip, inside=inside, green=green, counts_at=counts_at
         )  # fmt: skip

@@ -296,8 +296,7 @@ class QueueWorker:
             )
             for each in candidates if each.id not in waits
         ]  # fmt: skip
-        keys = ("pinned", "pinned_at", "inside", "green", "counts_at")
-        pinned = {key: getattr(queue, key) for key in keys}
+        pinned = {key: getattr(queue, key) for key in ("pinned", "pinned_at", "inside", "green", "counts_at")}
         return pinned, replace(merge.merge_batch(git, tip, wanted, own_list=own_list), waits=waits)
 
     def _move(self, batch: LandingBatch) -> LandingFact:

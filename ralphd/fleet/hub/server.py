@@ -189,13 +189,10 @@ def local(
         with _pinned(directory) as running:
             server = _url(directory, record, running[0] if running else 0)
     return keys.connected(
-        [server],
-        ca=hub.pem(directory / "ca.pem").decode("ascii"),
+        [server], ca=hub.pem(directory / "ca.pem").decode("ascii"),
         seed=seed or keys.read_seed(directory / "admin.seed"),
-        inbox=hub.inbox_of(record.admin.name),
-        tls_name="localhost",
-        limit_s=limit_s,
-    )
+        inbox=hub.inbox_of(record.admin.name), tls_name="localhost", limit_s=limit_s,
+    )  # fmt: skip
 
 
 # --- doctor ----------------------------------------------------------------------------------------------
