@@ -280,14 +280,10 @@ def _popen(command: AgentCommand, cookie: str, ours: ExitStack) -> tuple[int, in
         words = (str(os.getpid()), str(report_w), locale, *inside, *box, *command.argv)
         process = subprocess.Popen(
             [sys.executable, *shim.FLAGS, STARTS, str(Path(__file__).parent), *words],
-            stdin=stdin_r,
-            stdout=out_w,
-            stderr=err_w,
-            env={**command.environment, COOKIE: cookie},
-            cwd=command.directory,
-            start_new_session=True,
-            pass_fds=[report_w],
-        )
+            stdin=stdin_r, stdout=out_w, stderr=err_w,
+            env={**command.environment, COOKIE: cookie}, cwd=command.directory,
+            start_new_session=True, pass_fds=[report_w],
+        )  # fmt: skip
     process.returncode = 0  # we reap it: the module would do so at an arbitrary moment
     for descriptor in (out_r, err_r, *(() if stdin_w is None else (stdin_w,))):
         os.set_blocking(descriptor, False)

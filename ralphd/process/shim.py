@@ -648,8 +648,7 @@ class Shim:
             for name, number in self._intent.get("limits", {}).items():
                 _quietly(_write, f"{leaf}/{name}", number.encode())
         environment = self._environment()
-        ends = [os.pipe() for _ in range(4)]
-        (out_r, out_w), (err_r, err_w), (gate_r, gate_w), (report_r, report_w) = ends
+        (out_r, out_w), (err_r, err_w), (gate_r, gate_w), (report_r, report_w) = [os.pipe() for _ in range(4)]
         shim_pid = os.getpid()
         self._leader, self._is_inside = fork_into(self._cgroup)
         if self._leader == 0:
@@ -722,20 +721,13 @@ class Shim:
     def _run_record(self, began_ns: int) -> "dict[str, object]":
         mine, leader = process_stat(os.getpid()), process_stat(self._leader)
         return {
-            "version": FORMAT_VERSION,
-            "shim_version": SHIM_VERSION,
-            "run_id": self._run_id,
-            "pid": self._leader,
-            "start_ticks": leader[2] if leader else 0,
-            "shim_pid": os.getpid(),
-            "shim_start_ticks": mine[2] if mine else 0,
-            "boot_id": boot_id(),
-            "tree_means": "cgroup" if self._cgroup else "subreaper",
-            "cgroup": self._cgroup,
-            "sandbox": self._sandbox,
-            "sandbox_reason": self._sandbox_reason,
-            "started_at": rfc3339(began_ns),
-        }
+            "version": FORMAT_VERSION, "shim_version": SHIM_VERSION, "run_id": self._run_id,
+            "pid": self._leader, "start_ticks": leader[2] if leader else 0,
+            "shim_pid": os.getpid(), "shim_start_ticks": mine[2] if mine else 0,
+            "boot_id": boot_id(), "tree_means": "cgroup" if self._cgroup else "subreaper",
+            "cgroup": self._cgroup, "sandbox": self._sandbox,
+            "sandbox_reason": self._sandbox_reason, "started_at": rfc3339(began_ns),
+        }  # fmt: skip
 
     def _environment(self) -> "dict[str, str]":
         path = self._intent["environment_file"]
@@ -971,21 +963,15 @@ class Shim:
             remove_cgroup(self._cgroup)
         code = None if self._status is None else os.waitstatus_to_exitcode(self._status)
         record: dict[str, Any] = {
-            "version": FORMAT_VERSION,
-            "run_id": self._run_id,
+            "version": FORMAT_VERSION, "run_id": self._run_id,
             "code": code if code is not None and code >= 0 else None,
             "signal": -code if code is not None and code < 0 else None,
             "started_at": None if self._started_ns is None else rfc3339(self._started_ns),
-            "ended_at": rfc3339(time.time_ns()),
-            "oom": None,
+            "ended_at": rfc3339(time.time_ns()), "oom": None,
             "rusage": {name: round(value, 6) for name, value in self._rusage.items()},
-            "swept": [],
-            "survivors": [],
-            "dropped_bytes": self._log.dropped_bytes,
-            "log_bytes": self._received_bytes,
-            "error": None,
-            **facts,
-        }
+            "swept": [], "survivors": [], "dropped_bytes": self._log.dropped_bytes,
+            "log_bytes": self._received_bytes, "error": None, **facts,
+        }  # fmt: skip
         try:
             self._put_exit(record)
         except OSError:  # the list of a fork storm may not fit into what was reserved

@@ -273,29 +273,20 @@ def _write_intent(directory: RunDirectory, spec: RunSpec, *, allow_cgroup: bool)
     rundir.write_record(
         directory.path / "intent.json",
         {
-            "version": FORMAT_VERSION,
-            "run_id": spec.run_id,
-            "ralph": spec.ralph,
-            "command": list(spec.command),
-            "wrapper": list(spec.wrapper),
+            "version": FORMAT_VERSION, "run_id": spec.run_id, "ralph": spec.ralph,
+            "command": list(spec.command), "wrapper": list(spec.wrapper),
             "directory": str(spec.directory),
             "environment_file": None if spec.environment_file is None else str(spec.environment_file),
             "environment": {**spec.environment, "RALPH_NAME": spec.ralph, COOKIE: spec.run_id},
-            "umask": spec.umask,
-            "descriptors": limit_at_start(),
-            "run_bytes": spec.run_bytes,
+            "umask": spec.umask, "descriptors": limit_at_start(), "run_bytes": spec.run_bytes,
             "cgroup": None if group is None else str(group / f"ralphd-{spec.run_id}"),
-            "limits": dict(spec.limits.files()),
-            "require_cgroup": spec.limits.require_cgroup,
-            "sandbox": spec.sandbox.level,
-            "sandbox_required": spec.sandbox.required,
-            "sandbox_reason": spec.sandbox.reason,
-            "writable": list(spec.sandbox.writable),
-            "boot_id": shim.boot_id(),
-            "intended_at": rfc3339(time.time()),
+            "limits": dict(spec.limits.files()), "require_cgroup": spec.limits.require_cgroup,
+            "sandbox": spec.sandbox.level, "sandbox_required": spec.sandbox.required,
+            "sandbox_reason": spec.sandbox.reason, "writable": list(spec.sandbox.writable),
+            "boot_id": shim.boot_id(), "intended_at": rfc3339(time.time()),
             "definition": dict(spec.definition),
         },
-    )
+    )  # fmt: skip
     diagnostics.reach("spawn.after_intent")
 
 
@@ -315,13 +306,10 @@ def _start_shim(directory: RunDirectory, lock: DirectoryLock | None, tied: int |
         words = [str(directory.path), *map(str, handed), *([] if tied is None else [f"{TIED}{tied}"])]
         process = subprocess.Popen(
             [sys.executable, *shim.FLAGS, SHIM_STARTS, str(Path(__file__).parent), *words],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors,
             env={name: os.environ[name] for name in SHIM_KEEPS if name in os.environ},
-            start_new_session=True,
-            pass_fds=handed if tied is None else [*handed, tied],
-        )
+            start_new_session=True, pass_fds=handed if tied is None else [*handed, tied],
+        )  # fmt: skip
         try:
             run = Run(directory, process.pid, os.pidfd_open(process.pid))
         except OSError:  # no descriptor left: what cannot be watched must not live
@@ -397,16 +385,11 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
         leaf = directory.intended_cgroup()
         cgroup = leaf if leaf is not None and leaf.is_dir() else None
         return RunRecord(
-            run_id=directory.run_id,
-            pid=pid,
-            start_ticks=ticks,
-            shim_pid=shim_pid,
-            shim_start_ticks=shim_ticks,
-            boot_id=shim.boot_id(),
-            tree_means="subreaper" if cgroup is None else "cgroup",
-            cgroup=cgroup,
+            run_id=directory.run_id, pid=pid, start_ticks=ticks,
+            shim_pid=shim_pid, shim_start_ticks=shim_ticks, boot_id=shim.boot_id(),
+            tree_means="subreaper" if cgroup is None else "cgroup", cgroup=cgroup,
             started_at=tree.moment_of(ticks),
-        )
+        )  # fmt: skip
     return None
 
 

@@ -18,15 +18,10 @@ from ralphd.store.files import as_json, write_whole
 
 GATE_VERSION: Final = 1
 _ORDERS: Final[dict[str, type[verdict.GateOrder]]] = {
-    "run_tests": verdict.RunTests,
-    "set_aside": verdict.SetAside,
-    "show_old": verdict.ShowOld,
-    "put_back": verdict.PutBack,
-    "revert": verdict.Revert,
-    "restore": verdict.Restore,
-    "push": verdict.Push,
-    "say": verdict.Say,
-}
+    "run_tests": verdict.RunTests, "set_aside": verdict.SetAside, "show_old": verdict.ShowOld,
+    "put_back": verdict.PutBack, "revert": verdict.Revert, "restore": verdict.Restore,
+    "push": verdict.Push, "say": verdict.Say,
+}  # fmt: skip
 _NAMES: Final = {order: name for name, order in _ORDERS.items()}
 _RUN: Final = ("boundary_id", "number", "task", "run_id", "judgement", "tests", "tail", "check")
 _STEPS: Final = (

@@ -60,8 +60,7 @@ class Mirror:
 
     def refuse_newer(self) -> None:
         """Raise NewerState for copies of a newer ralphd: they are not overwritten (F2)."""
-        stored = peek(self._state) or {}
-        refuse_newer(self._state, stored.get("version"), STATE_VERSION)
+        refuse_newer(self._state, (peek(self._state) or {}).get("version"), STATE_VERSION)
 
     def renew(self, contents: Mapping[str, bytes], state: Path, history: Path) -> None:
         """Write ``contents`` by name, and what differs from the originals. Raises as ``make``, OSError."""

@@ -143,23 +143,18 @@ class RegentState:
         current, facts = self.supervision, _SHOWN_FACTS.dump(self.facts)
         state, tally, reports = current.state, current.tally, current.said
         shown = {
-            **facts,
-            **asdict(tally),
+            **facts, **asdict(tally),
             "total_cost_usd": max(tally.cost_usd, self.cost_usd),
-            "version": STATE_VERSION,
-            "name": definition.name,
+            "version": STATE_VERSION, "name": definition.name,
             "state": shown_state(current, own_loop=definition.runs_own_loop),
             "goal": current.goal.value,
             "mode": definition.configuration.get("values", {}).get("ralph", {}).get("mode", "loop"),
-            "passed": _passed(current),
-            "agent": reports.agent,
-            "pool": self.pool,
-            "tasks": self.tasks,
+            "passed": _passed(current), "agent": reports.agent, "pool": self.pool, "tasks": self.tasks,
             "task": None if reports.task is None else asdict(reports.task),
             "wait": _wait(current.wait),
             "pause_reason": state.reason if isinstance(state, model.Paused) else None,
             "message": message(current),
-        }
+        }  # fmt: skip
         if (incident := facts["incident"]) is not None:
             incident = incident["call"] | incident | {"latest": incident["latest"] or None}
             shown["incident"] = {key: incident[key] for key in wire.INCIDENT_KEYS}

@@ -83,8 +83,7 @@ class WebhooksFile:
 
     def save(self, webhooks: Webhooks) -> None:
         """Replace the file. Raises OSError; then it is as it was."""
-        added = map(_ADDED.dump, webhooks.added.values())
-        entries = [plain.pop("destination") | plain for plain in added]
+        entries = [plain.pop("destination") | plain for plain in map(_ADDED.dump, webhooks.added.values())]
         gone = {id: _GONE.dump(each) for id, each in webhooks.gone.items()}
         write_whole(self.path, as_json({"version": WEBHOOKS_VERSION, "webhooks": entries, "gone": gone}))
 

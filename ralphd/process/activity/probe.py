@@ -235,8 +235,7 @@ class RunTree:
             if tree.is_same(record.shim_pid, record.shim_start_ticks, record.boot_id):
                 yield from shim.below(record.shim_pid, MOST_PROCESSES)
         if record.cgroup is not None:
-            inside = shim.cgroup_processes(str(record.cgroup))
-            yield from (pid for pid in inside if pid != record.shim_pid)
+            yield from (pid for pid in shim.cgroup_processes(str(record.cgroup)) if pid != record.shim_pid)
 
     def orphan_faults(self) -> int:
         """Return the shim's count: it reaps nothing but its run."""
@@ -346,17 +345,13 @@ def window(before: TreeSnapshot, current: TreeSnapshot, changes: Changes) -> Win
         # A socket that was not there before has received all its bytes since.
         received_bytes = sum(max(count - known.get(key, 0), 0) for key, count in current.received.items())
     return Window(
-        elapsed_s=elapsed_s,
-        processes=len(current.members),
+        elapsed_s=elapsed_s, processes=len(current.members),
         new_processes=_new_processes(before, current),
-        changed_files=changes.files,
-        changed_file=changes.file,
-        committed=changes.committed,
-        io_bytes=sum(moved) if moved else None,
-        received_bytes=received_bytes,
+        changed_files=changes.files, changed_file=changes.file, committed=changes.committed,
+        io_bytes=sum(moved) if moved else None, received_bytes=received_bytes,
         cpu_s=sum(usage.cpu_ticks for usage in usages) / TICKS_PER_S if usages else None,
         switches_per_s=_rate(max(switches), elapsed_s) if switches else None,
-    )
+    )  # fmt: skip
 
 
 def _elapsed_s(before: TreeSnapshot, current: TreeSnapshot) -> float:
