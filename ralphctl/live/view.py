@@ -370,8 +370,7 @@ def _iteration(view: View) -> str:
 
 
 def _task(view: View, context: RegionContext, room: int) -> str:
-    task = view.get("task")
-    if not isinstance(task, dict) or view.get("state") in wire.SETTLED_STATES:
+    if not isinstance(view.get("task"), dict) or view.get("state") in wire.SETTLED_STATES:
         return ""
     title = clean(overview.Row(view).task or "?")
     where = f" {context.task_position[0]} of {context.task_position[1]}" if context.task_position else ""

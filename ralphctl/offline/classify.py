@@ -121,15 +121,10 @@ def _evidence(lines: Iterable[str], agent: Agent, code: int, stream: str) -> Evi
                 case AgentText() | ToolUse():
                     retrying = None
     return Evidence(
-        code=code if code >= 0 else None,
-        signal=-code if code < 0 else None,
-        verdict=verdict,
-        limited=limited,
-        own_lines=parser.own_lines(),
-        printed=printed or stream == STDERR,
-        partial=stream == STDERR or not whole,
-        retrying=retrying,
-    )
+        code=code if code >= 0 else None, signal=-code if code < 0 else None,
+        verdict=verdict, limited=limited, own_lines=parser.own_lines(),
+        printed=printed or stream == STDERR, partial=stream == STDERR or not whole, retrying=retrying,
+    )  # fmt: skip
 
 
 def _lines(log: BinaryIO) -> Iterator[str]:

@@ -263,8 +263,7 @@ def registered_views(environ: Mapping[str, str]) -> list[dict[str, Any]]:
     views = []
     for is_build, view in stored_views(environ):
         if not is_build:
-            rests = view["state"] in ("paused", "done", "failed")
-            is_starting = view.get("goal") == "running" and not rests
+            is_starting = view.get("goal") == "running" and view["state"] not in ("paused", "done", "failed")
             known = {key: view.get(key) for key in ("name", "directory", "command")}
             views.append(known | {"state": "starting" if is_starting else "stopped"})
     return sorted(views, key=lambda view: view["name"])

@@ -116,8 +116,7 @@ class SystemdService:
             raise SystemctlFailed(what, why=done.stderr.strip(), mend=self.journal)
 
     def _run(self, words: tuple[str, ...], limit_s: float) -> subprocess.CompletedProcess[str]:
-        scope = () if self.is_system else ("--user",)
-        command = ["systemctl", *scope, "--no-ask-password", *words]
+        command = ["systemctl", *(() if self.is_system else ("--user",)), "--no-ask-password", *words]
         try:
             return subprocess.run(
                 command, env=_environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,

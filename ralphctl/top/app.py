@@ -121,8 +121,7 @@ class TopApp(App[int]):
         key, letter = event.key, event.character or ""
         name = self._feed.selected
         view: View = dict(self._feed.model.views.get(name, {}))
-        is_answer = self._controls.question is not None
-        if is_answer and len(letter) == 1:
+        if self._controls.question is not None and len(letter) == 1:
             self._controls.press(ord(letter), view)
         elif key in _MOVES:
             self._select(_MOVES[key])

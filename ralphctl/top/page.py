@@ -155,8 +155,7 @@ def _bar(done: int, total: int) -> str:
 
 
 def _widths(rows: Sequence[Sequence[str]], columns: int) -> list[int]:
-    columns_of = list(zip(*rows, strict=True))
-    widths = [max(map(cells, column)) if any(column[1:]) else 0 for column in columns_of]
+    widths = [max(map(cells, column)) if any(column[1:]) else 0 for column in zip(*rows, strict=True)]
     widths[0] = min(widths[0], _MOST_NAME, max(columns // 3, 8))
     for left_out in (None, *_LEFT_OUT):
         if left_out is not None:

@@ -96,17 +96,10 @@ def card(row: overview.Row, now: float) -> RalphCard:
     message = clean(view.get("message") or "") if calls else ""
     landing = "" if row.word == "done" else overview.landing_words(view)
     return RalphCard(
-        name=row.name,
-        key=quote(row.name, safe="", errors="replace"),
-        url=ralph_url(row.name),
-        word=word,
-        why=why,
-        message="" if message in why else message,
-        needs_you=calls,
+        name=row.name, key=quote(row.name, safe="", errors="replace"), url=ralph_url(row.name),
+        word=word, why=why, message="" if message in why else message, needs_you=calls,
         alert=[each for each in incident_text.incident_rows(view, now, daemon=False) if each[1]],
-        landing=landing,
-        task=row.task,
-        tasks=(tasks[0] or 0, tasks[1]) if tasks and tasks[1] else None,
+        landing=landing, task=row.task, tasks=(tasks[0] or 0, tasks[1]) if tasks and tasks[1] else None,
         facts=" · ".join(filter(None, _facts(row, now))),
         steps=list(_typed_steps(view, verbs)) if calls or row.word in overview.FINISHED else [],
         buttons=[
@@ -114,7 +107,7 @@ def card(row: overview.Row, now: float) -> RalphCard:
             for verb, (label, question) in _BUTTONS.items()
             if verb in verbs
         ],
-    )
+    )  # fmt: skip
 
 
 def _facts(row: overview.Row, now: float) -> Iterator[str]:

@@ -135,8 +135,7 @@ def public_point(key: Any) -> str:
         point = b"\x04" + unbase64(key["x"], 32) + unbase64(key["y"], 32)
         ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
     except (KeyError, TypeError, ValueError, AttributeError):
-        what = "the browser gave no public P-256 key"
-        raise UsageError(what, mend="ralphctl web pair --look") from None
+        raise UsageError("the browser gave no public P-256 key", mend="ralphctl web pair --look") from None
     return point.hex()
 
 

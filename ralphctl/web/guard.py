@@ -158,8 +158,7 @@ class Guard:
             return
         try:
             origin = self._checked(scope)
-            body = await _body(scope, receive)
-            reply = await self._serve(self._request(scope, origin, body))
+            reply = await self._serve(self._request(scope, origin, await _body(scope, receive)))
         except CrossSite as fault:
             reply = _landing(scope) if _is_visit(scope) else problem(fault)
         except RalphdError as fault:
