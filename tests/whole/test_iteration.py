@@ -3,6 +3,7 @@
 import json
 
 from tests.helpers import wait_for
+from tests.template import ralphctl
 from tests.whole.harness import Daemon
 from tests.whole.person import Person
 from tests.whole.test_loop_gate import BROKEN, LONG_S, Project
@@ -22,7 +23,8 @@ def test_a_task_and_a_note_reach_the_next_prompt_and_every_count(daemon: Daemon)
     assert noted.stdout == f"demo: added note 2; the loop's next prompt has it\n{start}"
     listed = person("tasks", cwd=project.place).stdout
     assert listed.startswith("demo  2 of 3 tasks done (prd.json)\n") and "2: Use the new API" in listed
-    assert person("start", "demo").returncode == 0
+    shell = person.environment | project.environment
+    assert ralphctl(("start", "demo"), shell, project.place, LONG_S).returncode == 0
     first, again = project.prompt(3), project.prompt(4)
     assert all("Fix the header\n\nA person added this task" in prompt for prompt in (first, again))
     assert "Use the new API" in first and "Use the new API" in again, "a rate limit reads no note"

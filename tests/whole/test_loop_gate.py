@@ -29,6 +29,11 @@ class Project(Guarded):
         """What the agent does."""
         return self.daemon.root / "script.json"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The shell's, in which the agent is found."""
+        return {"HOME": str(self.daemon.home), **agents.environment(self.daemon.root / "bin", self.script)}
+
     def begins(self, *steps: dict[str, Any], stories: int = 2, **settings: object) -> None:
         """Have the agent do these, and then its work; start the loop."""
         ids = [f"US-00{number}" for number in range(1, stories + 1)]
@@ -41,7 +46,7 @@ class Project(Guarded):
         self.git("init", "-q", "--bare", "../origin")
         self.git("remote", "add", "origin", "../origin")
         self.git("push", "-q", "-u", "origin", "main")
-        programs = agents.install(self.daemon.root / "bin", ["claude"])
+        agents.install(self.daemon.root / "bin", ["claude"])
         agents.write_script(self.script, steps)
         flags = {
             "git.auto_push": True,
@@ -51,8 +56,7 @@ class Project(Guarded):
             "regent.retry_backoff_seconds": 0.05,
         }
         flags |= {key.replace("__", "."): value for key, value in settings.items()}
-        environment = {"HOME": str(self.daemon.home), **agents.environment(programs, self.script)}
-        body = {"directory": str(self.place), "name": "demo", "flags": flags, "environment": environment}
+        body = {"directory": str(self.place), "name": "demo", "flags": flags, "environment": self.environment}
         self.daemon.ask("POST", "/v1/ralphs", body)
 
     def prompt(self, number: int) -> str:
