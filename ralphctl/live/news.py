@@ -140,5 +140,6 @@ def last_words(view: View, lines: Iterable[str]) -> Panel:
     """Return the panel about its end; ``lines`` are free of control characters, the first is the title."""
     first, *rest = lines
     is_asked = view.get("pause_reason") in ("requested", "user_requested")
-    kind = PanelKind.INFO if is_asked else _LAST.get(str(view.get("state")), PanelKind.INFO)
+    is_limit = view.get("state") == "done" and bool(view.get("message"))
+    kind = PanelKind.INFO if is_asked or is_limit else _LAST.get(str(view.get("state")), PanelKind.INFO)
     return Panel(kind, first, tuple(line.strip() for line in rest))

@@ -163,6 +163,11 @@ def test_the_last_words_are_a_panel_of_their_kind(state: str, reason: str | None
     assert panel == Panel(kind, "api: over", ("next: go on",))
 
 
+def test_an_end_at_a_limit_is_no_success() -> None:
+    panel = news.last_words(view(state="done", message="max_iterations = 2 reached"), ["api: done"])
+    assert panel.kind is PanelKind.INFO
+
+
 def test_news_of_others_is_clean_in_its_panel() -> None:
     evil = "a\x1b[2J\nb"
     found = panels(event("attempt.finished", agent=evil, why=evil, failure_kind="x\x1b", next=evil))
