@@ -100,7 +100,8 @@ def _attempt(data: View, view: View, now: float) -> Panel | None:
     failure = str(data.get("failure_kind") or "")
     if failure in LIMITS or (not failure and data.get("outcome") != "failed"):
         return None  # the log line of a limit says all of it
-    who = f"attempt {data.get('attempt') or '?'}" + (f" by {data['agent']}" if data.get("agent") else "")
+    who = f"attempt {data.get('attempt') or '?'}" + (f" ({data['phase']})" if data.get("phase") else "")
+    who += f" by {data['agent']}" if data.get("agent") else ""
     lines = [str(data["why"])] if data.get("why") else []
     if failure in _OUT_OF_TIME:
         lines.append(_checkpoint(view, now))

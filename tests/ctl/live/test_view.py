@@ -110,6 +110,12 @@ def test_a_retry_is_one_panel_with_its_number_and_its_delay(golden: Golden) -> N
     golden(drawn(failed), drawn(retrying))
 
 
+def test_a_failed_phase_is_named_in_its_panel() -> None:
+    failed = {**FAILED, "data": {**FAILED["data"], "phase": "address", "next": "phase 3 (address) again"}}
+    (panel,) = panels(failed)
+    assert panel.title == "attempt 2 (address) by claude failed: agent crash"
+
+
 def test_a_time_out_says_that_its_checkpoint_is_saved(golden: Golden) -> None:
     late = event("attempt.finished", attempt=1, agent="claude", outcome="failed", failure_kind="timeout")
     (saved,) = panels(late, ralph=working(checkpoint={"created_at": rfc3339(NOW - 3)}))
