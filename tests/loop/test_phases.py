@@ -275,6 +275,16 @@ def test_l15_a_real_linter_is_a_review(night: Night) -> None:
     assert shown(log, "the review has 1 finding", "the review has no findings")
 
 
+def test_a_long_review_command_is_cut_visibly_in_the_log(night: Night) -> None:
+    night.configure("", PHASES.format(command=json.dumps(f"true {'long ' * 40}; true"), more=""), hang_s=20)
+    night.tasks(1)
+    night.plays(PLAN, WORKED)
+
+    _, log = night.ends()
+
+    assert "long long…, time limit" in log
+
+
 def test_l14_without_a_review_command_there_is_plan_and_implement_and_that_is_said(night: Night) -> None:
     night.configure("", "[phases]\nenabled = true\n", hang_s=20)
     night.tasks(1)

@@ -20,6 +20,7 @@ from ralphd.core.loop.model import AttemptOver, Iteration, Previous, ReportAttem
 from ralphd.core.loop.phases import Phase, Phases, PhaseStep
 from ralphd.core.loop.prompt import previous_attempt, previous_of
 from ralphd.core.plan import Plan, is_promised
+from ralphd.core.text import one_line
 from ralphd.dataclass import dataclass
 from ralphd.git import facts
 from ralphd.git.diagnostics import has_locks, in_the_way
@@ -153,7 +154,7 @@ class PhasedAttempt:
             return self._used_up(phases.phase)
         is_cut_short = limit_s != self._order.timeout_s * phases.timeout_factor
         command = self._agents.context.settings.configuration.phases.review_command
-        self._say(f"review: {' '.join(command.split())[:MOST_SHOWN_CHARS]}{limit_words(limit_s)}")
+        self._say(f"review: {one_line(command, MOST_SHOWN_CHARS)}{limit_words(limit_s)}")
         began, label = self._clock(), self._label(Phase.REVIEW)
         done = await self._agents.review(self._order.iteration, command, limit_s, label)
         if done.survivors:
