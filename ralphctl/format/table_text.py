@@ -46,7 +46,7 @@ def table(
     notes = [f"and {counts}: ralphctl status --all"] if rest else []
     notes += _waits(rows, now)
     notes += filter(None, [clean(overview.landing_line(rows))])
-    if changed := [clean(view.get("name")) for view in views if view.get("drift")]:
+    if changed := [clean(row.name) for row in shown if row.view.get("drift")]:
         notes.append(f"* configuration changed since the start: ralphctl status {changed[0]}")
     lines += [line for note in notes for line in _broken(note, columns)]
     needed = [row for row in shown if row.needs_you]

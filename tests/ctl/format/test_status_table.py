@@ -196,6 +196,12 @@ def test_one_line_names_those_that_wait_for_the_same_agent() -> None:
     assert not any(": api" in line for line in table_text.table(views[1:], NOW).splitlines())
 
 
+def test_a_change_is_explained_only_where_its_mark_is_shown() -> None:
+    views = [view("api", state="done", drift=["changed"]), view("web")]
+    assert "*" not in table_text.table(views, NOW, columns=80, every=False)
+    assert table_text.table(views, NOW, columns=80).count("*") == 2
+
+
 def test_wide_characters_take_two_columns() -> None:
     title = "日本語のタスクを実装する、とても長い題名なので折り返す"
     rows = [("TASK", "STATE"), (title, "open")]
