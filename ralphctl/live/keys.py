@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, TypeAlias
 
 from ralphctl.client.client import Client
+from ralphctl.format import state_text
 from ralphctl.format.output import clean, is_foreground
 from ralphctl.live.screen import is_waiting
 from ralphd.dataclass import dataclass
@@ -246,11 +247,14 @@ class Controls:
 
     def _send(self, action: str, done: str) -> None:
         try:
-            self._client.ask(self._name, action)
+            view = self._client.ask(self._name, action).value
         except RalphdError as fault:
             why = f": {clean(fault.why.splitlines()[0])}" if fault.why else ""
             self._say(f"{action}: {clean(fault.what)}{why}")
         else:
+            now = time.time()
+            if action == "skip-wait" and not view.get("ralph_pid") and is_waiting(view, now):
+                done = f"still {state_text.state_words(view, now)}"  # its start has no place yet
             if done:
                 self._say(done)
         finally:

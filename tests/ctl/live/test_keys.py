@@ -40,6 +40,18 @@ def test_a_request_is_said_to_be_made_when_it_has_been(golden: Golden, tmp_path:
     golden(said)
 
 
+def test_a_skipped_wait_that_does_not_end_is_no_skipped_wait(tmp_path: Path) -> None:
+    daemon, said = FakeDaemon(tmp_path / "ralphd.sock"), list[str]()
+    waits: dict[str, Any] = {"state": "waiting_for_retry", "ralph_pid": None, "wait": {"reason": "resources"}}
+    daemon.views = {"api": view(**waits)}
+    try:
+        press(controls(daemon.path, said), "sy", **waits)
+        wait_for(lambda: said, what="what came of it")
+        assert said == ["still waiting: for free memory, disk space, a place (max_running) or a slot"]
+    finally:
+        daemon.stop()
+
+
 def test_who_leaves_hears_what_becomes_of_it(golden: Golden, tmp_path: Path) -> None:
     keys = controls(tmp_path / "nobody.sock", [])
     golden({state: keys.going(view(state=state)) for state in ("running", "stopping", "pausing")})
