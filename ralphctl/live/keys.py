@@ -228,7 +228,9 @@ class Controls:
         if view.get("state") == "stopping":
             self._say(f"{self._name} is stopping already; {at_once}")
             return
-        text, done = f"Stop {self._name} after this iteration? [y/N]", f"stopping {self._name}; {at_once}"
+        when = "" if state_text.is_built_in(view) else ", or at once if it reports none"
+        text = f"Stop {self._name} after this iteration{when}? [y/N]"
+        done = f"stopping {self._name}; {at_once}"
         self.question = Question(text, "SyY", lambda _: self._request("stop", done=done), "not stopped")
 
     def _pause(self, view: View) -> None:

@@ -51,7 +51,7 @@ def test_it_goes_on_over_a_restart_of_the_daemon_and_no_line_is_lost_or_comes_tw
     last = len(daemon.ask("GET", "/v1/ralphs/demo/logs?tail=all&stream=stdout").splitlines())
     terminal.shows(f"line {last}\r")
     terminal.type(b"Syes")  # as it is pasted by mistake: who answers has read the question
-    terminal.shows("Stop demo after this iteration? [y/N]")
+    terminal.shows("Stop demo after this iteration, or at once if it reports none? [y/N]")
     terminal.type(b"y")
 
     assert terminal.exit_code() == 0

@@ -85,7 +85,7 @@ def test_it_follows_a_daemon_that_goes_and_comes_and_its_keys_work(daemon: Daemo
     wait_for(lambda: terminal.screen().count("Enter returns to top") == 3, what="the end of the logs")
     terminal.type(b"\r")
     terminal.type(b"S")
-    terminal.shows("Stop api after this iteration? [y/N]")
+    terminal.shows("Stop api after this iteration, or at once if it reports none? [y/N]")
     terminal.type(b"y")
     wait_for(lambda: daemon.view("api")["state"] == "stopped", what="the stop")
     terminal.shows("1 stopped")

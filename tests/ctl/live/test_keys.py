@@ -52,6 +52,14 @@ def test_a_skipped_wait_that_does_not_end_is_no_skipped_wait(tmp_path: Path) -> 
         daemon.stop()
 
 
+@pytest.mark.parametrize(("command", "when"), [([], ""), (["./loop.sh"], ", or at once if it reports none")])
+def test_the_question_says_when_a_command_stops(command: list[str], when: str, tmp_path: Path) -> None:
+    keys = controls(tmp_path / "nobody.sock", [])
+    press(keys, "S", command=command)
+    assert keys.question is not None
+    assert keys.question.text == f"Stop api after this iteration{when}? [y/N]"
+
+
 def test_who_leaves_hears_what_becomes_of_it(golden: Golden, tmp_path: Path) -> None:
     keys = controls(tmp_path / "nobody.sock", [])
     golden({state: keys.going(view(state=state)) for state in ("running", "stopping", "pausing")})

@@ -103,7 +103,7 @@ async def test_who_needs_you_is_first_and_arrows_select(daemon: FakeDaemon, news
 async def test_keys_request_and_a_stop_is_confirmed(daemon: FakeDaemon, news: News) -> None:
     async with running(daemon) as (pilot, shown):
         await pilot.press("down", "S")
-        assert "Stop api after this iteration? [y/N]" in shown()
+        assert "Stop api after this iteration, or at once if it reports none? [y/N]" in shown()
         await pilot.press("n")
         assert "not stopped" in shown() and daemon.lines() == []
         await pilot.press("S", "down", "y")  # what is asked of api is not answered for web
