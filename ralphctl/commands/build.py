@@ -176,7 +176,8 @@ def _closing(end: BuildEnd, view: View, daemon: PrivateDaemon, stops: StopSignal
 def _next_steps(view: View) -> list[tuple[str, str]]:
     state, again = view["state"], "ralphctl build"
     steps = [("see why", "ralphctl logs")] if state in ("failed", "paused") else []
-    steps.append((_DOES.get(state, "start it again"), again))
+    does, how = state_text.build_step(view, view["directory"])
+    steps.append((does if state_text.is_spent(view) else _DOES.get(state, "start it again"), how))
     if state == "paused" and state_text.is_built_in(view) and view.get("pause_reason") == "usage_limit":
         other = "claude" if view.get("agent") == "codex" else "codex"
         steps.append(("continue with another agent", f"{again} --fallback {other}"))

@@ -183,7 +183,7 @@ def _steps(view: View) -> list[tuple[str, str]]:
             return [("land its branch", f"ralphctl land {name}"), ("see what it did", done)]
         case "done" if part(view, "landing").get("state") == "refused":
             return [("see why", "ralphctl queue"), ("start it: the built-in loop has the task", again)]
-        case "done" if str(view.get("message")).endswith("(max_cost_usd)"):
+        case "done" if is_spent(view):
             return [("see what it did", done), ("give it more", f"ralphctl start --max-cost USD {name}")]
         case "done":
             return [("see what it did", done), ("start it again", again)]
@@ -195,7 +195,13 @@ def build_step(view: View, here: str = "") -> tuple[str, str]:
     """Return what continues a ralph of ``ralphctl build``: the effect, and the command to type ``here``."""
     does, directory = "continue" if view.get("state") == "paused" else "start it again", view.get("directory")
     there = f" -C {shlex.quote(clean(directory or '.'))}" if directory != here else ""
-    return does, f"ralphctl{there} build"
+    again = f"ralphctl{there} build"
+    return ("give it more", f"{again} --max-cost USD") if is_spent(view) else (does, again)
+
+
+def is_spent(view: View) -> bool:
+    """Return whether it ended at ``max_cost_usd``: until that is raised, a start ends at once."""
+    return view.get("state") == "done" and str(view.get("message")).endswith("(max_cost_usd)")
 
 
 def directory_words(view: View) -> str:

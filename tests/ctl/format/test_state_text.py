@@ -103,6 +103,8 @@ def test_one_that_was_stopped_resumes_when_a_person_says_so() -> None:
 def test_a_used_up_budget_needs_a_larger_one() -> None:
     done = view(state="done", ralph_pid=None, message="a limit: $5.00 of $4.00 spent (max_cost_usd)")
     assert ("give it more", "ralphctl start --max-cost USD api") in state_text.next_steps(done)
+    step = ("give it more", "ralphctl build --max-cost USD")
+    assert build._next_steps(done) == [state_text.build_step(done, done["directory"])] == [step]
 
 
 @pytest.mark.parametrize(
