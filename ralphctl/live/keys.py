@@ -23,6 +23,7 @@ from ralphctl.client.client import Client
 from ralphctl.format import state_text
 from ralphctl.format.output import clean, is_foreground
 from ralphctl.live.screen import is_waiting
+from ralphd import overview
 from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 
@@ -31,7 +32,6 @@ View: TypeAlias = dict[str, Any]
 _LOCAL_MODES, _CONTROL_CHARACTERS = 3, 6  # positions in what tcgetattr returns
 _SEQUENCES = re.compile(rb"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
 """Arrow keys and a terminal's replies: several bytes each, and none of our keys."""
-_SKIP = "Skip the wait? The limit may still apply. [y/N]"
 
 
 class Waker:
@@ -215,7 +215,9 @@ class Controls:
         if not is_waiting(view, time.time()):
             self._say(f"{self._name} is not waiting: there is nothing to skip")
             return
-        self.question = Question(_SKIP, "yY", self._skip_now, "not skipped; still waiting")
+        still = " The limit may still apply." if overview.wait_reason(view) in overview.LIMITS else ""
+        text = f"Skip the wait?{still} [y/N]"
+        self.question = Question(text, "yY", self._skip_now, "not skipped; still waiting")
 
     def _skip_now(self, view: View) -> None:
         if is_waiting(view, time.time()):

@@ -60,6 +60,16 @@ def test_the_question_says_when_a_command_stops(command: list[str], when: str, t
     assert keys.question.text == f"Stop api after this iteration{when}? [y/N]"
 
 
+@pytest.mark.parametrize(
+    ("reason", "more"), [("rate_limit", " The limit may still apply."), ("schedule", ""), ("crash", "")]
+)
+def test_only_a_wait_for_a_limit_is_skipped_with_a_warning(reason: str, more: str, tmp_path: Path) -> None:
+    keys = controls(tmp_path / "nobody.sock", [])
+    press(keys, "s", state="waiting_for_retry", wait={"reason": reason})
+    assert keys.question is not None
+    assert keys.question.text == f"Skip the wait?{more} [y/N]"
+
+
 def test_who_leaves_hears_what_becomes_of_it(golden: Golden, tmp_path: Path) -> None:
     keys = controls(tmp_path / "nobody.sock", [])
     golden({state: keys.going(view(state=state)) for state in ("running", "stopping", "pausing")})
