@@ -32,6 +32,9 @@ _BARE: Final = re.compile(
     r"\s{0,3}((?:UTC|GMT)?\s?[+-][0-9]{1,2}(?::?[0-9]{2})?(?![0-9])|[A-Z]{1,4}(?:ACIFIC(?:\sTime)?)?(?![\w/])"
     r"|Pacific(?: time)?\b|[A-Z][A-Za-z_]{1,20}/[A-Za-z_+\-/0-9]{1,40})"
 )
+_PLACE: Final = re.compile(
+    r"[\s(\[]{0,5}(?:Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Europe|Indian|Pacific)/", re.I
+)
 _OFFSET: Final = re.compile(r"(?:UTC|GMT)?\s?([+-])([0-9]{1,2})(?::?([0-9]{2}))?", re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+\-]{0,30}(?:/[A-Za-z0-9_+\-]{1,30}){0,2}")
 
@@ -152,8 +155,8 @@ class _Parts:
 def read_moment(text: str, *, now: Moment, zone: tzinfo | None = None, at: int = 0) -> WrittenMoment | None:
     """Return the moments that are written at this place of ``text``; None where none lies ahead.
 
-    ``zone`` is used where none is named (None: UTC). A date without a time is the start of that day, or its
-    end when the day has begun.
+    ``zone`` is used where none is named (None: UTC); a named one that is not known leaves no moment. A date
+    without a time is the start of that day, or its end when the day has begun.
     """
     parts, end = _Parts(), at
     for _ in range(_MOST_PARTS):
@@ -164,9 +167,12 @@ def read_moment(text: str, *, now: Moment, zone: tzinfo | None = None, at: int =
         end = next_end
     if parts == _Parts():
         return None
-    named, zone_end = (parts.clock is not None and _zone_at(text, end)) or (None, end)
+    named, zone_end = _zone_at(text, end) or (None, end)
+    if named is None and _PLACE.match(text, end):  # a machine without tzdata: the local time is another one
+        return WrittenMoment((), False, zone_end)
     moments = tuple(_ahead(parts, now, named or zone or UTC))
-    return WrittenMoment(moments, named is not None, zone_end) if moments else None
+    is_sure = named is not None and parts.clock is not None
+    return WrittenMoment(moments, is_sure, zone_end) if moments else None
 
 
 def _clock(named: dict[str, str | None]) -> time | None:
@@ -357,7 +363,7 @@ def named_value(
 
 def _value(name: str, value: str, now: Moment) -> Moment | None:
     if written := read_moment(value, now=now, zone=UTC):  # neither headers nor JSON know a local zone
-        return written.moments[0]
+        return next(iter(written.moments), None)
     if duration := read_duration(value):
         return now + duration.seconds
     if not (match := _NUMBER.match(value)):

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -126,6 +127,8 @@ def test_a_duration_or_an_epoch_is_read_exactly(text: str, seconds: float) -> No
         ("resets 7pm on Dec 15", "2026-12-15T18:00", Confidence.GUESSED),
         ("Opus weekly limit reached ∙ resets Nov 24", "2026-11-23T23:00", Confidence.GUESSED),
         ("resets Nov 22", "2026-11-22T23:00", Confidence.GUESSED),
+        ("resets Nov 29 (UTC)", "2026-11-29T00:00", Confidence.GUESSED),
+        ("resets tomorrow (Asia/Seoul)", "2026-11-22T15:00", Confidence.GUESSED),
         ("purchase more credits or try again at 3:51 PM.", "2026-11-22T14:51", Confidence.GUESSED),
         ("try again at 3:51\u202fPM.", "2026-11-22T14:51", Confidence.GUESSED),
         ("try again at Nov 23rd, 2026 9:01 PM.", "2026-11-23T20:01", Confidence.GUESSED),
@@ -414,6 +417,13 @@ def test_a_zone_is_found_by_offset_or_name(name: str, hours: float | None) -> No
     zone = find_zone(name)
     offset = None if zone is None else datetime(2026, 11, 22, tzinfo=zone).utcoffset()
     assert offset == (None if hours is None else timedelta(hours=hours))
+
+
+@pytest.mark.parametrize("text", ["resets 3pm ({})", "resets Nov 29 at 3pm {}", "reset: 3pm ({})"])
+def test_a_zone_without_tzdata_leaves_no_reset(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ralphd.core.failures.reset_parsers.ZoneInfo", Mock(side_effect=KeyError))
+    assert read_reset(text.format("America/New_York"), now=NOW, zone=BERLIN) is None
+    assert wait("resets 3pm (Pro/Max)") is not None
 
 
 def test_utc_is_found_whatever_its_name() -> None:
