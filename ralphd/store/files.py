@@ -138,10 +138,16 @@ def corrupt_name(path: Path) -> Path:
     return next((name for name in names if not os.path.lexists(name)), path.with_name(stem))
 
 
+def make_private_folders(path: Path) -> None:
+    """Make a directory and those above it, each 0700, which mkdir gives the last alone. Raises OSError."""
+    for each in reversed((path, *path.parents)):
+        each.mkdir(mode=0o700, exist_ok=True)
+
+
 def make_private_directory(path: Path) -> None:
     """Make a directory of our own, 0700, and missing parents. Raises DirectoryUnusable."""
     try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folders(path)
         with Descriptor(path, _DIRECTORY) as directory:
             about = os.fstat(directory)
             if about.st_uid != os.geteuid():

@@ -199,6 +199,7 @@ def test_a_private_directory_is_made_or_tightened(tmp_path: Path) -> None:
     make_private_directory(path)
 
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
 def test_a_file_or_a_link_in_place_of_a_directory_is_told(tmp_path: Path) -> None:

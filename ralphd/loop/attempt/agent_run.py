@@ -30,6 +30,7 @@ from ralphd.process.activity.monitor import StallMonitor, Subject
 from ralphd.process.activity.probe import Observer
 from ralphd.process.agent_process import AgentCommand, AgentNotStarted, AgentProcess, SweepResult, start
 from ralphd.process.machine import Clock
+from ralphd.store.files import make_private_folders
 from ralphd.store.history import save_evidence
 
 logger = logging.getLogger(__name__)
@@ -142,7 +143,7 @@ class AgentRun:
     async def _until_ended(self, process: AgentProcess, began_at: Moment) -> None:
         """Wait until it has exited, or was terminated and its grace period is over."""
         with suppress(OSError):
-            self._spec.keep.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private_folders(self._spec.keep)
         monitor = self._monitor(process, began_at)
         watcher = asyncio.create_task(monitor.run())
         ending = asyncio.create_task(self._termination.wait(process))

@@ -21,7 +21,7 @@ from ralphd.core.failures.patterns import LOST_CONNECTION
 from ralphd.core.text import plain, plain_lines
 from ralphd.core.time import Moment
 from ralphd.loop.attempt.termination import Termination, TerminationRequest
-from ralphd.store.files import write_whole
+from ralphd.store.files import make_private_folders, write_whole
 
 if TYPE_CHECKING:
     from ralphd.loop.attempt.agent_run import AgentRunSpec
@@ -285,7 +285,7 @@ class Pump:
         """Write the end of each stream to ``directory``, for people and ``ralphctl classify``. Blocks."""
         for name, reader in (("stdout", self.out), ("stderr", self.err)):
             try:
-                directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+                make_private_folders(directory)
                 write_whole(directory / name, reader.tail.data()[-KEEP_BYTES:], durable=False)
             except OSError as fault:  # a full disk costs nothing but this
                 logger.warning("%s cannot be written: %s", directory / name, fault)
