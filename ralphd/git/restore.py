@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -68,6 +69,7 @@ def rebuild(vault: Vault, taken: Taken, label: str) -> Rebuilt:
     if not is_whole:
         shutil.rmtree(new, ignore_errors=True)
         _build(vault, taken, new, common, label)
+        _give_modes(new, common)
         (new / _COMPLETE).touch()
     reach("vault.rebuild.built")
     old: Path | None = None
@@ -93,7 +95,19 @@ def _point(link: Path, pointer: str, common: Path) -> Path | None:
         (aside := _aside(common)).parent.mkdir(parents=True, exist_ok=True)
         shutil.move(link, aside)
     link.write_text(pointer)
+    if repo.umask >= 0:
+        link.chmod(0o666 & ~repo.umask)
     return aside
+
+
+def _give_modes(new: Path, old: Path) -> None:
+    """Give what was made here the modes of the old directory's folders, or those that git gives."""
+    for folder, _, names in os.walk(new) if repo.umask >= 0 else ():
+        known = old / Path(folder).relative_to(new)
+        mode = known.stat().st_mode if known.is_dir() else 0o777 & ~repo.umask
+        Path(folder).chmod(stat.S_IMODE(mode) | 0o700)
+        for name in {"HEAD", "index", "packed-refs"}.intersection(names):
+            Path(folder, name).chmod(0o666 & ~repo.umask)
 
 
 def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]) -> list[ChangedCommand]:

@@ -330,7 +330,7 @@ class Vault:
     def write_kept(self, name: str, each: KeptFile, top: Path | None = None) -> bool:
         """Write the copy of a kept file where there is none. Return whether it was written."""
         path = (top := top or self.top) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        repo.make_folders(path.parent)
         if not path.parent.resolve().is_relative_to(top):
             return False
         data = (self.folder / "kept" / each.digest).read_bytes()

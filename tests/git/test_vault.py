@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from ralphd.git import repo
 from ralphd.git import vault as vaults
 from ralphd.git.restore import Rebuilt, changed_commands, rebuild, restore_setting
 from ralphd.git.runner import NotDone
@@ -197,6 +198,29 @@ def test_a_linked_work_tree_and_its_repository_are_rebuilt(place: Place, tmp_pat
     place.top = main
     place.git("fsck")
     assert place.git("rev-parse", "main") == place.second
+
+
+def test_a_rebuilt_repository_has_the_modes_that_git_gives(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    linked, git = tmp_path / "linked", place.top / ".git"
+    place.git("worktree", "add", "-q", str(linked), "side")
+    (git / "config").chmod(0o600)
+    place.take()
+    place.top = linked
+    place.take()
+    shutil.rmtree(git / "objects")
+    (git / "hooks").chmod(0o750)
+    (linked / ".git").unlink()
+    monkeypatch.setattr(repo, "umask", 0o022)
+    former = os.umask(0o077)
+    try:
+        place.restore()
+    finally:
+        os.umask(former)
+    names = ("", "refs", "packed-refs", "HEAD", "hooks", "config")
+    modes = [path.stat().st_mode & 0o777 for path in (linked / ".git", *map(git.joinpath, names))]
+    assert modes == [0o644, 0o755, 0o755, 0o644, 0o644, 0o750, 0o600]
 
 
 def test_hooks_and_settings_of_a_linked_work_tree_stay(place: Place, tmp_path: Path) -> None:
