@@ -316,4 +316,4 @@ def _who_it_waits_for(view: waiting.View) -> str:
         return ""
     does, how = state_text.next_steps(view)[0]
     state = state_text.state_words(view, time.time())
-    return f"{view['name']} is {state}, and needs you: {how}  ({does})"
+    return f"{view['name']} is {state}; next: {how}  ({does})"
