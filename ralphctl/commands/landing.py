@@ -66,7 +66,7 @@ def land(name: str | None, branch: str | None, pr: bool, undoes: bool, nth: str 
         _open_pull_request(client, queue, mine)
         return
     what = f"the revert of {clean(mine['branch'])}" if undoes else clean(mine["branch"])
-    click.echo(f"{what} is number {mine['number']} in the queue for {clean(queue['target'])}")
+    click.echo(f"{what} is queued for {clean(queue['target'])} as landing {mine['number']}")
     if queue["blocked"]:
         click.echo(f"  blocked: {clean(queue['blocked'])}")
     click.echo("  next: ralphctl queue  (show its state)")

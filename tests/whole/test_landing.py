@@ -191,7 +191,7 @@ def test_a_landing_is_undone_by_a_commit(daemon: Daemon) -> None:
     place = yard.ralph("good", good="1\n")
     said = person("land", cwd=place)
     assert said.returncode == 0, said
-    assert said.stdout.splitlines()[0] == "ralph/good is number 1 in the queue for main"
+    assert said.stdout.splitlines()[0] == "ralph/good is queued for main as landing 1"
     yard.ended(1)
     assert (yard.main / "good").exists()
     yard.ralph("other", other="1\n")
