@@ -76,7 +76,8 @@ class GitRunner:
         self._deadline = time.monotonic() + limit_s
         self._extra_settings = settings
         if (repository := Repository.find(directory)) is None:
-            raise NotDone("this is not a git repository")
+            what = "this is not a git repository" if directory.is_dir() else f"{directory} is missing"
+            raise NotDone(what)
         self.repository = repository
         self.work = repository.git / "ralph-guard"
         """A directory for temporary files; exists only within ``exclusive``."""

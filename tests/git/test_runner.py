@@ -299,3 +299,8 @@ def test_no_ref_is_written_through_a_link(tree: WorkTree, tmp_path: Path, link: 
         git.output("update-ref", ref, sha)
 
     assert sorted(outside.rglob("*")) == before
+
+
+def test_a_directory_that_is_gone_is_named(tmp_path: Path) -> None:
+    with pytest.raises(NotDone, match=f"^{tmp_path}/gone is missing$"):
+        GitRunner(tmp_path / "gone")
