@@ -45,12 +45,12 @@ def next_words(queue: LandingQueue, candidate: LandingCandidate, active: Contain
             return queue.blocked or "waits for its turn"
         case Standing.WAITING:
             return asks
-        case Standing.PUSHED:
-            return f"ralphctl land {ralph} --pr opens a pull request"
         case Standing.REFUSED if candidate.undoes:
             return "needs you: revert it by hand"
-        case Standing.REFUSED if later := _later(queue, candidate):
+        case Standing.PUSHED | Standing.REFUSED if later := _later(queue, candidate):
             return f"see {later}"
+        case Standing.PUSHED:
+            return f"ralphctl land {ralph} --pr opens a pull request"
         case Standing.REFUSED if not candidate.has_task:
             return f"needs you: fix {name}, then {asks}" if candidate.is_told else ""
         case Standing.REFUSED if ralph in active:

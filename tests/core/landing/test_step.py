@@ -356,7 +356,9 @@ def test_a_refused_branch_names_who_works_on_it() -> None:
     assert next_words(queue, ended, {"a"}) == words
     assert next_words(queue, ended, {"b"}) == "needs you: ralphctl start a (it has the task)"
     assert next_words(queue, replace(ended, undoes="c"), {"a"}) == "needs you: revert it by hand"
-    assert next_words(admit(queue, wanted("a", "new")), ended, {"a"}) == "see 2"
+    later = admit(queue, wanted("a", "new"))
+    assert next_words(later, ended, {"a"}) == "see 2"
+    assert next_words(later, replace(ended, standing=Standing.PUSHED), {"a"}) == "see 2"
 
 
 def test_a_branch_that_is_only_pushed_moves_no_target() -> None:
