@@ -162,7 +162,7 @@ def _queue_lines(shown: dict[str, Any], now: float, width: int | None, *, every:
 
 def _cells(each: dict[str, Any], now: float) -> tuple[str, ...]:
     state = _UNDO.get(each["state"], each["state"]) if each["undoes"] else each["state"]
-    state = "waiting" if overview.is_aside(each) else state
+    state = ("undo" if each["undoes"] else "waiting") if overview.is_aside(each) else state
     at = moment(each["ended_at"] or each["queued_at"]) or now
     whose = "" if each["branch"] == f"ralph/{each['ralph']}" else f" ({clean(each['ralph'])})"
     return str(each["number"]).rjust(3), state, clean(each["branch"]) + whose, minute(at, now)

@@ -1,6 +1,7 @@
 """``ralphctl queue`` on terminals of two widths: what is open first, each with the command to type next."""
 
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +78,12 @@ def test_the_repository_of_the_directory_comes_first(daemon: FakeDaemon, ctl: Ct
 
 
 def test_a_landing_that_waits_for_the_checkout_waits(daemon: FakeDaemon, ctl: Ctl) -> None:
-    aside = queue(candidate(1, "api", "landed", 50, why="on ralph/landed: f has changes", commit="abc"))
-    daemon.on("GET /v1/landing", lambda _: Answer({"queues": [aside]}))
-    line = ctl("queue").stdout.splitlines()[1]
-    assert line.split()[1] == "waiting" and line.endswith("f has changes; then there: git merge ralph/landed")
+    aside = candidate(1, "api", "landed", 50, why="on ralph/landed: f has changes", commit="abc")
+    for state, undoes in (("waiting", None), ("undo", "abc")):
+        answer = Answer({"queues": [queue({**aside, "undoes": undoes})]})
+        daemon.on("GET /v1/landing", partial(lambda answer, _: answer, answer))
+        line = ctl("queue").stdout.splitlines()[1]
+        assert line.split()[1] == state and line.endswith("f has changes; then there: git merge ralph/landed")
 
 
 @pytest.mark.parametrize(
