@@ -1,6 +1,7 @@
 """Several ralphs on one repository, each in a worktree: made, shared, removed, made again (W1 to W7)."""
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -250,6 +251,21 @@ def test_rm_with_keep_saves_commits_and_files_under_a_ref(project: Project, daem
     assert not tree.exists()
     assert project.git("show", "refs/ralph/trees/fix:untracked") == "not committed"
     assert project.git("rev-parse", "refs/ralph/trees/fix^") == tip
+
+
+def test_a_refusal_to_remove_names_what_helps(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    tree = project.path("fix")
+    project.git("commit", "-q", "--allow-empty", "-m", "work", cwd=tree)
+    project.git("update-ref", "CHERRY_PICK_HEAD", "HEAD", cwd=tree)
+    refused = project.person("trees", "rm", "--keep", "fix").stderr
+    assert "a cherry-pick is half done" in refused and "try: " not in refused, refused
+    project.git("update-ref", "-d", "CHERRY_PICK_HEAD", cwd=tree)
+    assert "save it: ralphctl trees rm --keep fix" in project.person("trees", "rm", "fix").stderr
+    shutil.rmtree(tree)
+    refused = project.person("trees", "rm", "--keep", "fix").stderr
+    assert "make the worktree again: ralphctl start fix" in refused and "--keep" not in refused, refused
 
 
 def test_a_worktree_of_a_living_ralph_is_not_removed(project: Project, daemon: Daemon) -> None:

@@ -293,7 +293,9 @@ class Trees:
         if lost := why_kept(facts, for_good=keep and facts.is_there):
             why = "\n".join(lost)
             where = f" on {tree.target}" if tree.target else ""
-            mend = f"commit it and land it{where}, or save it: ralphctl trees rm --keep {tree.name}"
+            save = f"save it: ralphctl trees rm --keep {tree.name}"
+            save = save if facts.is_there else f"make the worktree again: ralphctl start {tree.name}"
+            mend = "" if facts.doing else f"commit it and land it{where}, or {save}"
             raise WrongState(f"the worktree {tree.name} holds what is nowhere else", why=why, mend=mend)
         if keep and facts.is_there:
             ref = worktrees.keep(tree, self._state)
