@@ -141,7 +141,9 @@ def _row(tree: Mapping[str, Any]) -> tuple[str, ...]:
     name += "" if branch == f"ralph/{name}" else f" (branch {branch})"
     commits = f"+{tree['ahead']} -{tree['behind']}"
     commits += f", {tree['unlanded']} only here" if tree["unlanded"] else ""
-    state = (tree["word"] or "no ralph") + ("" if tree["stage"] == "ready" else f" ({tree['stage']})")
+    stage = tree["stage"].replace("preparing", "setup not done")  # it may have failed
+    state = (tree["word"] or "no ralph") + ("" if stage == "ready" else f" ({stage})")
+    commits = next((why for why in tree["keeps"] if why.startswith("not known: ")), commits)
     dirty = count(tree["dirty"], "file") if tree["dirty"] else "-"
     size = f"{tree['size_bytes'] / (1 << 20):.1f} MiB"
     return name, state, commits, dirty, size, since_words("", tree["used_at"], time.time(), " ago")

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.ctl.conftest import Ctl
+from ralphd.core.time import rfc3339
+from tests.ctl.conftest import SEVEN, Ctl
 from tests.ctl.fake import Answer, FakeDaemon, problem, view
 
 START = "POST /v1/trees"
@@ -32,6 +33,17 @@ def test_a_name_that_cannot_be_is_refused_before_any_is_removed(daemon: FakeDaem
     reply = ctl("trees", "rm", "b", "UPPER")
     assert reply.returncode == 2 and "allowed: a-z 0-9" in reply.stderr
     assert daemon.lines() == []
+
+
+def test_what_is_not_known_of_a_worktree_is_not_shown_as_none(daemon: FakeDaemon, ctl: Ctl) -> None:
+    facts = dict.fromkeys(("size_bytes", "ahead", "behind", "unlanded", "dirty"), 0)
+    tree = {
+        **facts, "name": "a", "path": "/trees/a", "branch": "ralph/a", "word": "stopped",
+        "stage": "preparing", "keeps": ["not known: git is slow"], "used_at": rfc3339(SEVEN),
+    }  # fmt: skip
+    daemon.on("GET /v1/trees", lambda _: Answer({"trees": [tree]}))
+    shown = ctl("trees").stdout
+    assert "stopped (setup" in shown and "not known: git" in shown and "+0 -0" not in shown, shown
 
 
 @pytest.mark.parametrize(
