@@ -458,6 +458,15 @@ def test_a_stop_is_carried_out_on_a_full_disk(small: Daemon) -> None:
     assert not is_alive(pid)
 
 
+def _is_removed(place: Path) -> bool:
+    """Remove a directory; False where the daemon wrote into it meanwhile."""
+    try:
+        shutil.rmtree(place)
+    except OSError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("adopts", [False, True], ids=["registered", "adopted"])
 def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(
     daemon: Daemon, witness: Witness, adopts: bool
@@ -470,7 +479,7 @@ def test_a_deleted_home_is_written_again_and_the_ralph_stays_known(
         witness.started(1)
     view = daemon.view(witness.name) if adopts else witness.register()
     environment = (daemon.files(witness.name) / "env").read_text()
-    shutil.rmtree(daemon.files(witness.name))
+    wait_for(lambda: _is_removed(daemon.files(witness.name)), what="no file comes while it is removed")
 
     event = wait_for(lambda: daemon.events("state.recovered"), timeout_s=20, what="the event")[0]
 
