@@ -130,7 +130,7 @@ def _after_end(current: Supervision, ending: ExitFacts, meant: Outcome, policy: 
         return _after_unwatched_end(current, ending, meant, policy)
     match meant:
         case Outcome.ASKED:
-            return _after_asked_end(_counted(current, ending, policy))
+            return _after_asked_end(_counted(current, ending, policy), ending, policy)
         case Outcome.DONE:
             return _after_good_end(current, ending, policy)
         case Outcome.PAUSED:
@@ -184,7 +184,7 @@ def _after_unwatched_end(current: Supervision, ending: ExitFacts, meant: Outcome
             return current.enter(model.Failed(how), Announce("ralph.failed", how))
 
 
-def _after_asked_end(current: Supervision) -> Step:
+def _after_asked_end(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     match current.state:
         case model.Pausing() if current.said.guard is not None:
             announcement = Announce("ralph.paused", f"Ralph paused: {current.said.guard}")
@@ -193,6 +193,8 @@ def _after_asked_end(current: Supervision) -> Step:
             return current.enter(model.Paused("requested"), PAUSED_ON_REQUEST)
         case model.Stopping(again=True):
             return spawn(current, RESTARTING)
+        case _ if current.goal is model.Goal.RUNNING and policy.supervised and _has_reset(ending):
+            return _after_pause(current, ending, policy)  # only the daemon ends: the next one waits, too
         case _:
             return current.enter(model.Stopped(), STOPPED)
 
@@ -214,12 +216,17 @@ def _after_good_end(current: Supervision, ending: ExitFacts, policy: Policy) -> 
     return finished.enter(waiting, model.WakeAt(waiting.until))
 
 
+def _has_reset(ending: ExitFacts) -> bool:
+    is_limit = ending.code == TRY_AGAIN_LATER and ending.pause_reason == "usage_limit"
+    return is_limit and ending.resume_at is not None
+
+
 def _after_pause(current: Supervision, ending: ExitFacts, policy: Policy) -> Step:
     """Exit 75 (E1): a usage limit with a known reset ends by itself, a margin after the reset.
 
     The built-in loop has added the margin. A reset in the past was wrong: it is probed like an unknown one.
     """
-    if ending.pause_reason != "usage_limit" or ending.resume_at is None:
+    if ending.resume_at is None or not _has_reset(ending):
         return _paused(current, ending, policy, resume_at=None)
     resume_at = ending.resume_at + (0.0 if policy.own_loop else policy.reset_margin_s)
     resume_at = resume_at if resume_at > ending.at else ending.at + PROBE_AFTER_S
