@@ -20,6 +20,7 @@ from typing import Final, TypeAlias
 
 from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
+from ralphd.plain_files import Descriptor
 
 FULL_SHA: Final = re.compile(r"[0-9a-f]{40,64}")
 READ_BYTES: Final = 4 << 20
@@ -336,9 +337,15 @@ def make_folders(folder: Path) -> None:
     """Make a folder and those above it, as git would. Raises OSError."""
     for each in reversed((folder, *folder.parents)):
         if not each.is_dir():
-            each.mkdir()
-            if umask >= 0:
-                each.chmod(0o777 & ~umask)
+            each.mkdir(exist_ok=True)
+            give_mode(each, 0o777 & ~umask)
+
+
+def give_mode(path: Path, mode: int) -> None:
+    """Give what was made here the mode that git would. A link, which a run may have put there, gets none."""
+    if umask >= 0:
+        with suppress(OSError), Descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as made:
+            os.fchmod(made, mode)
 
 
 def call(

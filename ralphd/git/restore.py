@@ -95,19 +95,21 @@ def _point(link: Path, pointer: str, common: Path) -> Path | None:
         (aside := _aside(common)).parent.mkdir(parents=True, exist_ok=True)
         shutil.move(link, aside)
     link.write_text(pointer)
-    if repo.umask >= 0:
-        link.chmod(0o666 & ~repo.umask)
+    repo.give_mode(link, 0o666 & ~repo.umask)
     return aside
 
 
 def _give_modes(new: Path, old: Path) -> None:
-    """Give what was made here the modes of the old directory's folders, or those that git gives."""
-    for folder, _, names in os.walk(new) if repo.umask >= 0 else ():
+    """Give what was made here the modes of the old directory's folders, or those that git gives.
+
+    A run could have opened the old ones to every user: that is not taken over.
+    """
+    for folder, _, names in os.walk(new):
         known = old / Path(folder).relative_to(new)
-        mode = known.stat().st_mode if known.is_dir() else 0o777 & ~repo.umask
-        Path(folder).chmod(stat.S_IMODE(mode) | 0o700)
+        mode = stat.S_IMODE(known.stat().st_mode) & ~0o002 if known.is_dir() else 0o777 & ~repo.umask
+        repo.give_mode(Path(folder), mode | 0o700)
         for name in {"HEAD", "index", "packed-refs"}.intersection(names):
-            Path(folder, name).chmod(0o666 & ~repo.umask)
+            repo.give_mode(Path(folder, name), 0o666 & ~repo.umask)
 
 
 def changed_commands(vault: Vault, taken: Taken, restores: Callable[[str], bool]) -> list[ChangedCommand]:

@@ -94,6 +94,20 @@ def test_what_the_daemon_writes_stays_readable_for_others(
     assert list(map(oct, modes)) == ["0o644", "0o755", "0o644"]
 
 
+def test_a_link_that_a_run_puts_in_the_place_of_a_folder_gives_nobody_a_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repo, "umask", 0o022)
+    (secret := tmp_path / "secret").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(secret)
+
+    repo.give_mode(tmp_path / "link", 0o755)
+
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o700
+    repo.give_mode(secret, 0o755)
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o755
+
+
 def test_what_is_only_to_be_added_is_set_aside_and_comes_back(tree: WorkTree) -> None:
     write(tree, "new", "new\n")
     tree.git("add", "--intent-to-add", "new")
