@@ -63,14 +63,14 @@ class Configuration(specs.Sections):
     def run_limits(self) -> RunLimits:
         return RunLimits(**asdict(self.limits))
 
-    def hooks(self, besides: str | None = None) -> list[tuple[Destination, str]]:
-        """Return the webhooks, each with its place; without those of the file ``besides``."""
+    def hooks(self, without: str | None = None) -> list[tuple[Destination, str]]:
+        """Return the webhooks, each with its place; without those of the file ``without``."""
         places = (self.origins.get(f"{WEBHOOKS}[{i}]", DEFAULT).text for i in range(len(self.webhooks)))
         every = zip(self.webhooks, places, strict=True)
-        return [(_destination(hook, at), at) for hook, at in every if at.rpartition(":")[0] != besides]
+        return [(_destination(hook, at), at) for hook, at in every if at.rpartition(":")[0] != without]
 
-    def destinations(self, besides: str | None = None) -> tuple[Destination, ...]:
-        return tuple(to for to, _ in self.hooks(besides))
+    def destinations(self, without: str | None = None) -> tuple[Destination, ...]:
+        return tuple(to for to, _ in self.hooks(without))
 
     def tree(self) -> dict[str, Any]:
         """Return every value in the shape of ``ralph.toml``, as JSON holds it."""

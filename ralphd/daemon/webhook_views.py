@@ -54,7 +54,7 @@ def configured(
     hooks |= {to.id: Hook(to, place, added=added.get(to.id)) for to, place in users.hooks()}
     of_all = frozenset(hooks)
     for name, directory, configuration in ralphs:
-        for to, place in configuration.hooks(besides=own_file):
+        for to, place in configuration.hooks(without=own_file):
             if to.id in of_all:
                 continue
             if own_file and isinstance(to, outgoing.ProjectsDestination):  # that file allows it no longer

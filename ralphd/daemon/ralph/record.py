@@ -276,8 +276,8 @@ class RalphRecord(RunSource):
             self._stale = self._stale or self.same() != before
 
     def destinations(self, configuration: Configuration) -> tuple[Destination, ...]:
-        """Return the webhooks of a configuration, but those of the user's own file, once that was read."""
-        return configuration.destinations(besides=self._services.news.own_file)
+        """Return the webhooks of a configuration; those of the user's own file until the daemon read it."""
+        return configuration.destinations(without=self._services.news.own_file)
 
     def _audience(self, facts: Facts, by: "Caller | None") -> Audience:
         return Audience(self.definition, facts, self.destinations(self.configuration), by)
