@@ -242,13 +242,17 @@ class Daemon:
         return dict(self.ask("GET", f"/v1/ralphs/{name}"))
 
     def becomes(self, name: str, state: str, *, timeout_s: float = 30.0) -> View:
-        """The view of the ralph, once it is in this state."""
+        """The view of the ralph, once it is in this state; a failure shows what it was and did instead."""
 
         def reached() -> View | None:
             view = self.view(name)
             return view if view["state"] == state else None
 
-        return wait_for(reached, timeout_s=timeout_s, what=f"{name} {state}") or {}
+        try:
+            return wait_for(reached, timeout_s=timeout_s, what=f"{name} {state}") or {}
+        except AssertionError as late:
+            late.add_note(json.dumps({"view": self.view(name), "last events": self.events()[-5:]}, indent=1))
+            raise
 
     def events(self, kind: str | None = None) -> list[View]:
         """All events that are kept, oldest first; of one kind, where that is asked."""
