@@ -121,7 +121,9 @@ class Guarded:
 
     def ends(self, code: int) -> None:
         """Have the loop end before its next iteration."""
-        (self.scripts / "END").write_text(str(code))
+        new = self.scripts / "new"
+        new.write_text(str(code))
+        new.rename(self.scripts / "END")
 
     def subjects(self) -> list[str]:
         """The subjects of all commits of HEAD, newest first."""

@@ -265,9 +265,8 @@ class Gate:
                 await self._history.note()
                 if self.is_on and ranges.opens_with_iteration(self._memory.state):
                     at = Position(head, branch) if head else await asyncio.to_thread(self._git.position)
-                    state = self._memory.state
-                    descends = await asyncio.to_thread(self._git.descends, state.before, at)
-                    await self._memory.save(ranges.at_iteration(state, at, descends=descends))
+                    descends = await asyncio.to_thread(self._git.descends, self._memory.state.before, at)
+                    await self._memory.save(ranges.at_iteration(self._memory.state, at, descends=descends))
             case reports.IterationFinished(waits=False):
                 self._passed_by = True
             case reports.IterationFinished() as report if not reports.is_known(current, fact):
