@@ -80,7 +80,7 @@ class Host:
         self._fleet: Fleet | None = None
         self._page: PageKeeper | None = None
         self._started_at = services.clock.now()
-        self._registering, self._sending = asyncio.Lock(), asyncio.Lock()
+        self._registering, self._sending, self._pinning = asyncio.Lock(), asyncio.Lock(), asyncio.Lock()
         self._shutdown: asyncio.Future[HowToEnd] = asyncio.get_running_loop().create_future()
         self._shutdown_by: Caller | None = None
 
@@ -310,7 +310,8 @@ class Host:
             refuse_to_replace(regent)
         if isinstance(regent.account.supervision.state, SETTLED):
             await self.trees.restore(name)
-            await self._admission.pin(regent, flags or {}, environment or {})
+            async with self._pinning:
+                await self._admission.pin(regent, flags or {}, environment or {})
             await self.trees.prepare(regent)
         await self._admission.begin(regent, resume, continues=continues)
         return regent.view_bytes()
@@ -322,20 +323,21 @@ class Host:
         ConfigFaults with every fault: then nothing changes.
         """
         self._refuse_when_stopping()
-        try:
-            renewal = await asyncio.to_thread(renewed, self._roster.get(name).account)
-        except ConfigFaults as faults:
-            mend, why = "fix them; ralphctl config check lists them", faults.why
-            raise ConfigFaults(f"{name} is not reloaded: {faults.what}", why=why, mend=mend) from faults
-        regent = self._roster.get(name)  # it may have been forgotten during the read
-        account = regent.account
-        if renewal.changes:
-            notes = await asyncio.to_thread(notes_of, account, renewal.definition)
-            account.redefine(replace(renewal.definition, goal=account.definition.goal))
-            account.notes = list(notes)
-            await account.save()
-            logger.info("reloaded: %d changes", len(renewal.changes), extra={"ralph": name})
-        return regent.view_bytes(), renewal.changes, "next_run" if account.is_governed_by_a_run else "now"
+        async with self._pinning:  # an earlier reading of the files never comes last
+            try:
+                renewal = await asyncio.to_thread(renewed, self._roster.get(name).account)
+            except ConfigFaults as faults:
+                mend, why = "fix them; ralphctl config check lists them", faults.why
+                raise ConfigFaults(f"{name} is not reloaded: {faults.what}", why=why, mend=mend) from faults
+            regent = self._roster.get(name)  # it may have been forgotten during the read
+            account = regent.account
+            if renewal.changes:
+                notes = await asyncio.to_thread(notes_of, account, renewal.definition)
+                account.redefine(replace(renewal.definition, goal=account.definition.goal))
+                account.notes = list(notes)
+                await account.save()
+                logger.info("reloaded: %d changes", len(renewal.changes), extra={"ralph": name})
+            return regent.view_bytes(), renewal.changes, "next_run" if account.is_governed_by_a_run else "now"
 
     async def ask(self, name: str, kind: Callable[..., requests.Event], **how: bool) -> bytes:
         """Have a request of this kind acted upon (G1, G2); return the view at once. Raises UnknownRalph."""

@@ -1,26 +1,31 @@
 """What is pinned and what the files say: found cheaply, told once, and nothing by itself."""
 
+import asyncio
 import json
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from ralphd.config import configuration as config
 from ralphd.core.delivery import Destination, StoredEvent
 from ralphd.core.supervision.model import Goal, RunId, Running, Supervision
+from ralphd.daemon.host import Host
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.daemon.regent import Regent
-from ralphd.daemon.reload import DriftWatch, renewed
+from ralphd.daemon.registration import Registration
+from ralphd.daemon.reload import DriftWatch, Renewal, renewed
 from ralphd.daemon.services import EventPublisher, Services
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
 from ralphd.store.state import Definition, RalphFiles, RegentState
+from tests.helpers import eventually
 
 RUNNING = Supervision(Goal.RUNNING, Running(RunId("r000001-3fa9c1d2")))
 
@@ -279,3 +284,31 @@ async def test_the_users_own_webhooks_are_told_beside_those_that_are_pinned_and_
         assert sorted((each.event.type, each.destination) for each in due) == sorted(
             [("daemon.degraded", users.id), ("ralph.failed", users.id), ("ralph.failed", pinned.id)]
         )
+
+
+async def test_of_two_reloads_at_once_the_earlier_reading_does_not_come_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with scene(tmp_path) as one:
+        host = Host(one.services, cast(Any, None))
+        await host.register(Registration(str(one.place), ["true"], environment={"HOME": "/"}, start=False))
+        account = host.regents()[0].account
+        has_read, other_is_done = threading.Event(), threading.Event()
+
+        def slow(account: RalphRecord) -> Renewal:
+            found = renewed(account)
+            if not has_read.is_set():
+                has_read.set()
+                other_is_done.wait(0.5)
+            return found
+
+        monkeypatch.setattr("ralphd.daemon.host.renewed", slow)
+        one.write("[regent]\nmax_retries = 8\n")
+        earlier = asyncio.create_task(host.reload_ralph(account.definition.name))
+        await eventually(has_read.is_set)
+        one.write("[regent]\nmax_retries = 9\n")
+        await host.reload_ralph(account.definition.name)
+        other_is_done.set()
+        await earlier
+        assert account.policy.max_retries == 9
+        await host._roster.close()
