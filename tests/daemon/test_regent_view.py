@@ -67,6 +67,8 @@ async def test_a_view_is_serialised_anew_only_when_something_has_changed(tmp_pat
     assert json.loads(regent.view_bytes())["notes"] == ["news"]
     regent._services.landing_of = {regent.name: {"state": "landed"}}.get
     assert json.loads(regent.view_bytes())["landing"] == {"state": "landed"}
+    regent._services.why_unqueued = {regent.name: "the branch is not queued"}.__getitem__
+    assert json.loads(regent.view_bytes())["notes"] == ["news", "the branch is not queued"]
     await events.close()
 
 
