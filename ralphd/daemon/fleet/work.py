@@ -342,9 +342,12 @@ class RalphWork:
                 self._ralphs.hub.subscribe() as events,
             ):
                 while (view := await self._view()) and view["state"] not in ("done", *_ENDED):
-                    with suppress(TimeoutError, StopAsyncIteration):
+                    with suppress(TimeoutError):
                         async with asyncio.timeout(_POLL_S):
-                            await anext(events)
+                            async for _ in events:
+                                break
+                            else:  # they have ended, as the daemon does
+                                await asyncio.sleep(_POLL_S)
         except TimeoutError as fault:
             raise WrongState(f"{self.name} did not end within {STOP_LIMIT_S:g} s") from fault
 

@@ -210,6 +210,31 @@ async def test_a_stop_ends_its_tree(hosted: Stage) -> None:
     assert (await hosted.view())["state"] == "stopped"
 
 
+async def test_a_stop_waits_without_events(hosted: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that ends closes its hub first. What waits for an iteration then must not keep it busy."""
+    work = await hosted.begun()
+    begun = hosted.place / "begun"
+    hosted.script(1, f"touch {begun}; while :; do sleep 0.05; done")
+    await eventually(begun.exists, what="an iteration")
+    looks, look = [0], hosted.host.view_bytes
+
+    async def view_bytes(name: str) -> bytes:
+        looks[0] += 1
+        assert looks[0] < 100, "it looks again and again, and nothing else runs"
+        return await look(name)
+
+    stopping = asyncio.create_task(work.stop(at_once=False))
+    while (await hosted.view())["state"] != "stopping":
+        await asyncio.sleep(0.02)
+    hosted.host.hub.close()
+    monkeypatch.setattr(hosted.host, "view_bytes", view_bytes)
+    await eventually(lambda: looks[0] or stopping.done(), what="another look")
+    stopping.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+
+
 async def test_a_stopped_ralph_starts_again(hosted: Stage) -> None:
     work = await hosted.begun()
     await work.stop(at_once=True)
