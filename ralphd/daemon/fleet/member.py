@@ -347,6 +347,8 @@ class Member:
     def take(self, item: Item, start: TakeLease | Lease | None = None) -> ItemHolder:
         """Hold an item from now on: claim it, take it over, or continue what an earlier daemon held."""
         holder = self.holders[item.id] = self.hold(item, start)
+        if self.draining:  # since before this daemon began
+            holder.drain()
         self._tasks[item.id] = task = asyncio.create_task(holder.run(), name=f"item {item.id}")
         task.add_done_callback(partial(self._gave_back, item, holder))
         self._changed.set()

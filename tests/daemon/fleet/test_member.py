@@ -297,6 +297,14 @@ async def test_the_next_daemon_of_a_drained_machine_knows_it(tmp_path: Path) -> 
         assert one.member.draining
 
 
+async def test_a_drain_continues_with_the_next_daemon(tmp_path: Path) -> None:
+    async with a_machine(MemoryHub(), tmp_path, "h1") as one:
+        one.member.draining = True  # as the file says
+        lease = Lease(HostName("h1"), "b1", 7, item=ITEM.id)
+        holder = cast("Holder", one.member.take(ITEM, lease))
+        assert holder.ended.is_set(), "it gives back what an earlier daemon had"
+
+
 async def test_a_machine_says_why_it_could_not_begin(tmp_path: Path) -> None:
     hub = MemoryHub()
     async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h2", labels=("x",)) as two:
