@@ -139,7 +139,8 @@ class Holder(LeaseKeeper):
     @property
     def problem(self) -> str:
         """Why pushes wait; empty while git answers."""
-        return (self._push_fault or "git does not answer") if self.hold.ref is lease_model.Link.UNSURE else ""
+        is_unsure = self.hold.ref is lease_model.Link.UNSURE
+        return self.why or (self._push_fault or "git does not answer" if is_unsure else "")
 
     def drain(self) -> None:
         """Have the ralph finish its iteration; then ``run`` pushes, releases item and lease, and ends."""
@@ -158,10 +159,11 @@ class Holder(LeaseKeeper):
 
     async def _is_started(self) -> bool:
         while why := await self.work.prepare():
-            if not self._is_resumed or self._end is not None:
-                self.why = why
+            self.why = why
+            if not self._is_resumed:
                 return False
             await asyncio.sleep(tick_s(self._rules))
+        self.why = ""
         self.fence = self.work.fence
         if self._is_resumed:
             self._follow((self.hold, self._orders))

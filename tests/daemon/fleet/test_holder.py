@@ -495,6 +495,23 @@ async def test_a_restarted_daemon_continues_its_lease(fleet: FleetWorld) -> None
     assert host.work.head == head
 
 
+async def test_a_drain_waits_until_git_is_back(fleet: FleetWorld) -> None:
+    host = await fleet.host("h1")
+    await host.works()
+    await host.crashes()
+    host.work.fault = "the remote does not answer"
+
+    holder = await host.resumes()
+    holder.drain()
+    await eventually(lambda: holder.problem or host.task is None or host.task.done(), what="its problem")
+
+    assert (holder.problem, holder.holds(1)) == ("the remote does not answer", True)
+    host.work.fault = ""
+    assert await host.ended() is Stage.RELEASED
+    assert (fleet.item.state, holder.problem, holder.why) == (ItemState.OPEN, "", "")
+    assert "stop" in host.work.calls, "what runs does not stay without a holder"
+
+
 async def test_a_restart_needs_no_hub(fleet: FleetWorld) -> None:
     host = await fleet.host("h1")
     await host.works()
