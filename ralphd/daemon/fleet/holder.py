@@ -17,7 +17,7 @@ from ralphd.core.fleet.checked import Rejected, read_value, write_value
 from ralphd.core.fleet.items import advanced, is_holder, released, taken_over
 from ralphd.core.fleet.lease import resume_hold
 from ralphd.core.fleet.lease_model import LeaseNews, LeaseOrder, LeaseRules, PushWanted, Stage, TakeLease
-from ralphd.core.fleet.model import HAS_HOLDER, HostName, Item, ItemState, Lease
+from ralphd.core.fleet.model import ENDED, HAS_HOLDER, HostName, Item, ItemState, Lease
 from ralphd.core.text import short_sha
 from ralphd.daemon.fleet.orders import Clocks, LeaseKeeper, Report, tick_s
 from ralphd.dataclass import dataclass
@@ -148,6 +148,9 @@ class Holder(LeaseKeeper):
 
     async def want(self, item: Item) -> None:
         """Follow an item as a person, or a hub that forgot something, changed it."""
+        if self._end is not None and item.state in ENDED:  # cancelled
+            self._end = replace(self._end, is_patient=False)
+            self._changed.set()
         if not self._has_item or self._end is not None:  # else it is read when this host takes it
             return
         if is_holder(item, self.host, self.hold.lease.token):
@@ -224,7 +227,7 @@ class Holder(LeaseKeeper):
 
     async def _finish(self, end: _End) -> None:
         if self._has_ralph and not end.is_own:
-            await self.work.stop(at_once=not end.is_patient)
+            await self._stop()
         if self.hold.stage is Stage.LOST:
             self.why = self._push_fault or "another host was faster"
         if self.hold.is_active:
@@ -235,6 +238,17 @@ class Holder(LeaseKeeper):
         elif (end.state is ItemState.DONE and self._is_pushed(end.head)) or self._leaves_nothing(end):
             await self.work.forget()
         self._record(None)
+
+    async def _stop(self) -> None:
+        """Stop the ralph: after its iteration, if that is wanted until then, and while the lease is ours."""
+        if self._end is not None and self._end.is_patient:
+            stopping = self._tasks.create_task(self.work.stop(at_once=False))
+            stopping.add_done_callback(lambda _: self._changed.set())
+            await self._until(lambda: stopping.done() or not (self._end and self._end.is_patient))
+            if stopping.done():
+                return
+            stopping.cancel()
+        await self.work.stop(at_once=True)
 
     def _is_pushed(self, head: str) -> bool:
         return head in ("", self.hold.lease.pushed)

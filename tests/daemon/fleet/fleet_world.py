@@ -35,6 +35,9 @@ class FakeWork:
         self.notes: list[str] = []
         self.calls: list[str] = []
         self.news: asyncio.Queue[Progress] = asyncio.Queue()
+        self.is_between = asyncio.Event()
+        """Not within an iteration, which a stop waits for."""
+        self.is_between.set()
 
     @property
     def head(self) -> str:
@@ -66,6 +69,8 @@ class FakeWork:
 
     async def stop(self, *, at_once: bool) -> None:
         self.calls.append("stop now" if at_once else "stop")
+        if not at_once:
+            await self.is_between.wait()
 
     async def pause(self) -> None:
         self.calls.append("pause")

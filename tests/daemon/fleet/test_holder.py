@@ -340,6 +340,42 @@ async def test_a_person_stops_the_item(fleet: FleetWorld, verb: str, state: Item
     assert host.work.calls == ["begin", "stop" if verb == "stop" else "stop now"]
 
 
+@pytest.mark.parametrize("first", ["drain", "hold"])
+async def test_a_cancel_does_not_wait_for_the_iteration(fleet: FleetWorld, first: str) -> None:
+    host = await fleet.host("h1")
+    holder = await host.works()
+    await eventually(lambda: fleet.item.state is ItemState.WORKING, what="the item")
+    host.work.is_between.clear()
+    if first == "drain":
+        holder.drain()
+    else:
+        fleet.set_item(by_person(fleet.item, "hold", "me", 0.0))
+        await holder.want(fleet.item)
+    await eventually(lambda: host.work.calls[-1] == "stop", what="the stop after the iteration")
+
+    fleet.set_item(by_person(fleet.item, "cancel", "me", 0.0))
+    await holder.want(fleet.item)
+
+    assert await host.ended() is Stage.RELEASED
+    assert host.work.calls[-1] == "stop now"
+    assert fleet.item.state is ItemState.FAILED
+
+
+async def test_who_is_replaced_does_not_finish_an_iteration(fleet: FleetWorld) -> None:
+    """It was drained, and frozen until another machine had the item."""
+    host = await fleet.host("h1")
+    await host.works()
+    await host.crashes()
+    host.work.is_between.clear()
+    other = await take_over(fleet)
+
+    (await host.resumes()).drain()
+
+    assert await host.ended() is Stage.FENCED
+    assert "stop now" in host.work.calls
+    await other.pushes("two")
+
+
 async def test_a_person_pauses_and_resumes(fleet: FleetWorld) -> None:
     host = await fleet.host("h1")
     holder = await host.works()
