@@ -50,11 +50,9 @@ class BucketFeed:
         inbox = self._client.new_inbox()
         try:
             self._subscription = await self._client.subscribe(
-                inbox,
-                cb=self._on_message,
-                pending_msgs_limit=_MOST_PENDING,
+                inbox, cb=self._on_message, pending_msgs_limit=_MOST_PENDING,
                 pending_bytes_limit=_MOST_PENDING_BYTES,
-            )
+            )  # fmt: skip
             info = await self._js.add_consumer(self._stream, _consumer(self._consumer, inbox, self._bucket))
         except BaseException:
             await self._discard()

@@ -344,11 +344,8 @@ class NatsFabric:
     async def read_events(self, first: int, most: int) -> tuple[list[fabric.EventEntry], int]:
         to, found, left = f"$JS.API.DIRECT.GET.{EVENTS}", list[fabric.EventEntry](), 0
         asked = {
-            "seq": max(first, 1),
-            "next_by_subj": "ralph.ev.>",
-            "batch": most,
-            "max_bytes": MOST_BODY_BYTES,
-        }
+            "seq": max(first, 1), "next_by_subj": "ralph.ev.>", "batch": most, "max_bytes": MOST_BODY_BYTES,
+        }  # fmt: skip
         async with self._call(to) as (client, _):
             inbox = client.new_inbox()
             answers = await client.subscribe(inbox, pending_bytes_limit=4 * MOST_BODY_BYTES)

@@ -146,11 +146,7 @@ def _moved(hold: LeaseHold, sha: str, at: float) -> LeaseStep:
 def _ref_seen(hold: LeaseHold, seen: lease_model.RefSeen, at: float) -> LeaseStep:
     lease, is_claim = seen.lease, hold.stage is Stage.CLAIMING
     hold = replace(hold, ref=Link.IDLE, ref_at=at)
-    if (
-        lease is not None
-        and hold.moving is not None
-        and replace(lease, at=0.0) == replace(hold.moving, at=0.0)
-    ):
+    if lease and hold.moving and replace(lease, at=0.0) == replace(hold.moving, at=0.0):
         return _moved(hold, seen.sha, at)
     if is_claim and seen.sha == hold.sha:  # what the claim would replace is still there
         return _end(hold, Stage.LOST) if hold.is_refused else _move(hold)

@@ -214,13 +214,14 @@ class Member:
         if self.picture.monotonic() >= self._look_at:
             self._installed, self._look_at = [*installed_accounts()], self.picture.monotonic() + LOGINS_S
         spec, (total_bytes, free_bytes), cpus = self.spec(), memory_bytes(), os.cpu_count() or 1
+        disk = next(each for each in (self.work_directory, *self.work_directory.parents) if each.exists())
         return HostRecord(
             self.host, self.boot, __version__, labels=tuple(spec.labels),
             logins=tuple(logins(self._installed, self.accounts(), self.services.clocks)),
             allow_repos=tuple(spec.allow_repos),
             slots=spec.slots or max(1, min(cpus // 2, total_bytes // (3 * _GIB))), used=len(self.holders),
             cpus=cpus, memory_free_bytes=free_bytes,
-            disk_free_bytes=shutil.disk_usage(_existing(self.work_directory)).free, draining=self.draining,
+            disk_free_bytes=shutil.disk_usage(disk).free, draining=self.draining,
             clones=tuple(_names(self.work_directory / "clones")), ralphs=tuple(self.ralphs())[:MOST_ENTRIES],
             declines=tuple(self._declines.values())[-MOST_DECLINES:], at=self.services.clock.now(),
         )  # fmt: skip
@@ -468,12 +469,6 @@ class Member:
                         await self.fabric.delete(Bucket.ITEMS, item.id, revision=known.revision)
                     self.picture.forget(Bucket.ITEMS, item.id)
             await asyncio.sleep(CLEAN_UP_S * random.uniform(0.8, 1.2))  # noqa: S311
-
-
-def _existing(directory: Path) -> Path:
-    while not directory.exists() and directory != directory.parent:
-        directory = directory.parent
-    return directory
 
 
 def _names(directory: Path) -> list[str]:

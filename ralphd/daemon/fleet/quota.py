@@ -158,12 +158,9 @@ class FleetQuota:
         picture = self.member.picture
         if (known := picture.known(Bucket.QUOTA, key)) is None:
             return quota.SharedLimit(None), 0
-        return quota.SharedLimit(
-            known.value,
-            known.stored_at + self._offset_s(),
-            picture.monotonic() - known.seen_at,
-            self._applied.get(key) == known.revision,
-        ), known.revision
+        stored_at, unchanged_s = known.stored_at + self._offset_s(), picture.monotonic() - known.seen_at
+        is_applied = self._applied.get(key) == known.revision
+        return quota.SharedLimit(known.value, stored_at, unchanged_s, is_applied), known.revision
 
     async def _write(self, key: str, value: AccountLimit, revision: int) -> None:
         """Write by compare-and-swap. Another host's value comes through the watch, and is looked at then."""

@@ -198,17 +198,9 @@ def lock(directory: Path, *, patient: bool = True) -> files.Lock:
 
 
 def init_hub(
-    directory: Path,
-    addresses: Sequence[str],
-    *,
-    name: str,
-    now: Moment,
-    program: Path,
-    servers: int = 1,
-    listen: str = "0.0.0.0",  # noqa: S104
-    port: int = PORT,
-    websocket_port: int = 0,
-) -> HubFiles:
+    directory: Path, addresses: Sequence[str], *, name: str, now: Moment, program: Path, servers: int = 1,
+    listen: str = "0.0.0.0", port: int = PORT, websocket_port: int = 0,  # noqa: S104
+) -> HubFiles:  # fmt: skip
     """Write what is missing of a hub: CA, certificate, keys, configuration, unit. ``name`` is its own host's.
 
     Run again, it completes what is missing with the values of the first time. Raises RalphdError.
