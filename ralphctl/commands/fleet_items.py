@@ -79,7 +79,7 @@ def explain(item: str) -> None:
 @click.option("--memory", type=click.IntRange(0, 1 << 20), default=0, metavar="GIB", help="Need free memory.")
 @click.option("--disk", type=click.IntRange(0, 1 << 20), default=0, metavar="GIB", help="Need free disk.")
 @click.option("--priority", type=click.IntRange(-1000, 1000), default=0, help="Higher goes first.")
-@click.option("--max-cost", type=click.FloatRange(0, 1e6), default=0.0, metavar="USD", help="Pause then.")
+@click.option("--max-cost", type=click.FloatRange(0, 1e6), default=0.0, metavar="USD", help="Stop then.")
 @click.option("--max-iterations", type=click.IntRange(0, 10**6), default=0, metavar="N", help="Stop then.")
 @click.option("--count", "copies", type=click.IntRange(1, 100), default=1, metavar="N", help="N items.")
 def submit(repository: str, copies: int, **given: Any) -> None:
@@ -265,7 +265,8 @@ def _next(item: View) -> str:
     if item["landed"]:
         return str(item["why"])
     if item["state"] in _ENDED:
-        return f"{item['branch']} is at {last['commit']}" if last.get("commit") else str(item["why"])
+        at = f"{item['branch']} is at {last['commit']}" if last.get("commit") else ""
+        return "; ".join(filter(None, (item["why"], at)))
     return f"continues the work of {last['host']}: {last['why']}" if last else ""
 
 

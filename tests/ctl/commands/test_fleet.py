@@ -1,0 +1,28 @@
+"""``ralphctl fleet``: what its screens say of items."""
+
+from typing import Any
+
+import pytest
+
+from tests.ctl.conftest import Ctl
+from tests.ctl.fake import Answer, FakeDaemon
+
+DONE = {
+    "id": "i-7f3kq2ab", "state": "done", "goal": "running", "holder": None, "why": "", "landed": None,
+    "next": "", "repo": "example.com/app", "base": "main", "branch": "ralph/i-7f3kq2ab", "priority": 0,
+    "tries": 0, "max_tries": 3, "last": {"host": "rack1", "why": "done", "commit": "8d165f7"}, "by": "me",
+    "submitted_at": "2026-11-28T20:00:00Z", "ended_at": "2026-11-28T21:00:00Z",
+}  # fmt: skip
+
+
+def shown(daemon: FakeDaemon, ctl: Ctl, *words: str, **item: Any) -> str:
+    fleet = {"host": "h1", "connected": True, "problem": "", "as_of": None, "hosts": [], "limits": []}
+    daemon.on("GET /v1/fleet", lambda _: Answer(fleet | {"items": [DONE | item]}))
+    return ctl("fleet", *words).stdout
+
+
+@pytest.mark.parametrize("screen", ["status", "items"])
+def test_an_item_that_ended_at_a_limit_says_so(daemon: FakeDaemon, ctl: Ctl, screen: str) -> None:
+    why = "a limit of yours was reached: max_iterations = 2 reached"
+    assert f"  {why}; ralph/i-7f3kq2ab is at 8d165f7\n" in shown(daemon, ctl, screen, why=why)
+    assert "  ralph/i-7f3kq2ab is at 8d165f7\n" in shown(daemon, ctl, screen)
