@@ -124,8 +124,11 @@ def join(token: str, name: str | None) -> None:
 def leave() -> None:
     """Remove this machine's key. What runs continues; the daemon leaves with `ralphctl regent restart`."""
     refuse_within_run()
-    step = setup.leave(os.environ)
+    step, items = setup.leave(os.environ)
     click.echo("this machine has left its fleet")
+    for item in items:
+        click.echo(f"  next: ralphctl stop {item}    (its work is pushed; after the restart it is not)")
+    click.echo("  next: ralphctl regent restart    (the daemon leaves, too; its runs continue)")
     click.echo(f"  next: {clean(step)}    (on the hub)")
 
 

@@ -91,9 +91,15 @@ def join(environ: Mapping[str, str], token: str, name: str) -> Joined:
     return _run(asking)
 
 
-def leave(environ: Mapping[str, str]) -> str:
-    """Remove key and membership of this machine. Return what to type at the hub. Raises NotFound."""
-    return joining.leave(fleet_directory(environ))
+def leave(environ: Mapping[str, str]) -> tuple[str, list[str]]:
+    """Remove key and membership of this machine. Return what to type at the hub, and the items that it has.
+
+    Raises NotFound.
+    """
+    directory = fleet_directory(environ)
+    return joining.leave(directory), [
+        each.stem for each in sorted((directory / joining.HOLDS).glob("i-*.json"))
+    ]
 
 
 def forget(environ: Mapping[str, str], name: str) -> bool:

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ralphd.fleet.nats import NatsFabric
 
 TOPIC: Final = "fleet"
-HOLDS: Final = "holds"
 logger = logging.getLogger(__name__)
 
 
@@ -54,7 +53,7 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
         return None
     spec = users.present.fleet
     work_directory = Path(spec.work_directory or data_home(os.environ) / "fleet").expanduser()
-    holds = directory / HOLDS
+    holds = directory / joining.HOLDS
     rules = LeaseRules(
         spec.lease_seconds, spec.takeover_wait_seconds, spec.offline_push_seconds, spec.max_offline_seconds
     )

@@ -44,6 +44,8 @@ _NOBODY: Final = HostName("")
 _MOST_PENDING: Final = 64
 ITEMS: Final = "items"
 """The folder in which a host keeps the items of its fleet."""
+HOLDS: Final = "holds"
+"""The folder of the leases that a host has."""
 _OWN_FILES: Final = ("draining", "host.seed", "ca.pem", "fleet.json")
 
 

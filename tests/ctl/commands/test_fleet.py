@@ -1,9 +1,12 @@
 """``ralphctl fleet``: what its screens say of items."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ralphd.core.fleet.model import HostName
+from ralphd.fleet.hub import joining
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon
 
@@ -26,3 +29,18 @@ def test_an_item_that_ended_at_a_limit_says_so(daemon: FakeDaemon, ctl: Ctl, scr
     why = "a limit of yours was reached: max_iterations = 2 reached"
     assert f"  {why}; ralph/i-7f3kq2ab is at 8d165f7\n" in shown(daemon, ctl, screen, why=why)
     assert "  ralph/i-7f3kq2ab is at 8d165f7\n" in shown(daemon, ctl, screen)
+
+
+def test_who_leaves_sees_what_still_runs(ctl: Ctl, environment: dict[str, str]) -> None:
+    fleet = Path(environment["RALPHD_STATE_DIR"]) / "fleet"
+    joining.keep(fleet, joining.Joined(HostName("rack1"), hub_host=HostName("hub")))
+    (fleet / joining.HOLDS).mkdir()
+    (fleet / joining.HOLDS / "i-7f3kq2ab.json").touch()
+
+    lines = ctl("fleet", "leave").stdout.splitlines()
+
+    assert lines[1:] == [
+        "  next: ralphctl stop i-7f3kq2ab    (its work is pushed; after the restart it is not)",
+        "  next: ralphctl regent restart    (the daemon leaves, too; its runs continue)",
+        "  next: ralphctl fleet forget rack1    (on the hub)",
+    ]
