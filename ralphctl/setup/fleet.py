@@ -47,7 +47,8 @@ def make_hub(
     record = hub.read_record(directory)
     ca, name = hub.pem(directory / "ca.pem").decode("ascii"), record.admin.name
     own = Joined(name, (f"tls://localhost:{record.port}",), ca, hub_host=name)
-    joining.keep(fleet_directory(environ), own, seed=keys.read_seed(directory / "admin.seed"))
+    if own != member:  # else the items stay that it knows
+        joining.keep(fleet_directory(environ), own, seed=keys.read_seed(directory / "admin.seed"))
     return made
 
 

@@ -44,3 +44,13 @@ def test_who_leaves_sees_what_still_runs(ctl: Ctl, environment: dict[str, str]) 
         "  next: ralphctl regent restart    (the daemon leaves, too; its runs continue)",
         "  next: ralphctl fleet forget rack1    (on the hub)",
     ]
+
+
+def test_a_second_init_keeps_what_is_known_of_the_fleet(ctl: Ctl, environment: dict[str, str]) -> None:
+    """The way to a new certificate, for example. A hub that loses its store gets the items from there."""
+    item = Path(environment["RALPHD_STATE_DIR"]) / "fleet" / joining.ITEMS / "i-7f3kq2ab.json"
+    assert ctl("fleet", "init", "127.0.0.1", "--name", "hub").returncode == 0
+    item.parent.mkdir()
+    item.touch()
+    assert ctl("fleet", "init", "127.0.0.1", "--name", "hub").returncode == 0
+    assert item.exists()
