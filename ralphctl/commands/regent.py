@@ -29,6 +29,8 @@ _APPLIED_AT_ONCE = (
     *("fleet.", "web.", "webhooks["),
 )
 """How keys begin that no ralph has to be reloaded for, as in ``config.keys.is_daemons``."""
+_READ_AT_START = ("_seconds", "work_directory")
+"""How those of a fleet end that a daemon reads at its start only."""
 
 
 @click.group(cls=click_ext.LazyGroup)
@@ -164,7 +166,10 @@ def reload() -> None:
         click.echo(f"ralphd (pid {pid}): nothing has changed")
         return
     click.echo("\n".join([f"ralphd (pid {pid}): {count(len(changes), 'change')}", *change_lines(changes)]))
-    if not all(change["key"].startswith(_APPLIED_AT_ONCE) for change in changes):
+    keys = [str(change["key"]) for change in changes]
+    if late := [clean(key) for key in keys if key.startswith("fleet.") and key.endswith(_READ_AT_START)]:
+        click.echo(f"  next: ralphctl regent restart  (for {', '.join(late)}; the runs continue)")
+    if not all(key.startswith(_APPLIED_AT_ONCE) for key in keys):
         click.echo("  next: ralphctl reload NAME  (for each ralph that should use it)")
 
 

@@ -114,6 +114,18 @@ def test_regent_reload_says_what_holds_and_what_waits_for_the_ralphs(
     golden(reloaded_with(logs), reloaded_with(CHANGE))
 
 
+@pytest.mark.parametrize(
+    ("key", "waits"), [("lease_seconds", True), ("work_directory", True), ("slots", False)]
+)
+def test_regent_reload_names_the_restart_that_some_keys_need(
+    daemon: FakeDaemon, ctl: Ctl, key: str, *, waits: bool
+) -> None:
+    change = {"key": f"fleet.{key}", "was": "1", "becomes": "2", "origin": "config.toml:2"}
+    daemon.on("POST /v1/reload", lambda _: Answer({"daemon": daemon.daemon(), "changes": [change]}))
+    restart = f"  next: ralphctl regent restart  (for fleet.{key}; the runs continue)"
+    assert (restart in ctl("regent", "reload").stdout.splitlines()) == waits
+
+
 def test_what_applies_at_once_is_what_the_daemon_alone_acts_on() -> None:
     every = [key.dotted for section in SECTIONS for key in keys_of(section).values()]
     at_once = [key for key in every if key.startswith(_APPLIED_AT_ONCE)]
