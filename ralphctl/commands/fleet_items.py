@@ -30,14 +30,8 @@ def status() -> int:
       ralphctl fleet status                one pane for all machines
       ralphctl fleet explain i-7f3kq2ab    why nobody takes an item
     """
-    fleet = value_for_text(the_client().fleet())
+    fleet = _noted(value_for_text(the_client().fleet()))
     now, held = time.time(), [each for each in fleet["items"] if each["state"] == "held"]
-    if not fleet["connected"]:
-        at = moment(fleet["as_of"])
-        since = f"as of {clock(at, now)}" if at else "nothing is known yet"
-        note(f"the hub is unreachable, {since}; what runs continues. {fleet['problem']}".rstrip())
-    elif fleet["problem"]:
-        note(clean(fleet["problem"]))
     _print([_HOSTS, *(_host(each, now, own=fleet["host"]) for each in fleet["hosts"])])
     ended = [each for each in fleet["items"] if each["state"] in _ENDED]
     items = [each for each in fleet["items"] if each["state"] not in _ENDED] + ended[:_MOST_ENDED]
@@ -54,7 +48,7 @@ def status() -> int:
 @click.command(cls=CommonCommand)
 def items() -> None:
     """List all items: those that have not ended first, then the ended ones, newest first."""
-    every = value_for_text(the_client().fleet())["items"]
+    every = _noted(value_for_text(the_client().fleet()))["items"]
     if not every:
         click.echo("No item yet: ralphctl fleet submit REPOSITORY")
         return
@@ -154,7 +148,7 @@ def events(target: str | None, **options: Any) -> None:
 @click.command(cls=CommonCommand)
 def quota() -> None:
     """List the accounts whose limit is reached, as the machines of the fleet know it."""
-    fleet = the_client().fleet().value
+    fleet = _noted(the_client().fleet().value)
     click_ext.end_if_json({"limits": fleet["limits"]})
     if not fleet["limits"]:
         click.echo("no account is limited")
@@ -228,6 +222,17 @@ drain = _drain("drain", "Have HOST (this machine unless given) push, give back i
 undrain = _drain("undrain", "Have HOST (this machine unless given) take items again.")
 
 
+def _noted(fleet: View) -> View:
+    """Print that the fleet is shown as last known, or what is wrong with it, and return it."""
+    if not fleet["connected"]:
+        at = moment(fleet["as_of"])
+        since = f"as of {clock(at, time.time())}" if at else "nothing is known yet"
+        note(f"the hub is unreachable, {since}; what runs continues. {fleet['problem']}".rstrip())
+    elif fleet["problem"]:
+        note(clean(fleet["problem"]))
+    return fleet
+
+
 def _limit(limit: View, now: float) -> Sequence[str]:
     ends = moment(limit["until"])
     until = f"until {minute(ends, now)}" if ends else "until it answers again"
@@ -275,7 +280,7 @@ def _print_explained(explained: View) -> None:
     where = f" on {clean(item['holder'])}" if item["holder"] else ""
     begins = f"{clean(item['branch'])} from {clean(item['base'])}"
     click.echo(f"{clean(item['id'])}  {clean(item['state'])}{where}  {clean(item['repo'])} {begins}")
-    for line in filter(None, (explained["waits_for"], item["next"])):
+    for line in dict.fromkeys(filter(None, (explained["waits_for"], item["next"]))):
         click.echo(f"  {clean(line)}")
     if item["state"] == "open":
         for each in explained["hosts"]:

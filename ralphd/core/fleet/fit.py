@@ -37,7 +37,7 @@ def misfits(item: Item, host: HostRecord, limits: Limits, now: Moment) -> tuple[
     missing = ", ".join(label for label in need.labels if label not in host.labels)
     unmet = {
         "it is draining": host.draining,
-        f"its fleet.allow_repos does not allow {_shown(item.repo)}": not is_allowed(
+        f"its fleet.allow_repos does not allow {normalized_url(item.repo)}": not is_allowed(
             item.repo, host.allow_repos
         ),
         f"needs label {missing}; it has {known}": missing,
@@ -128,10 +128,3 @@ def defers_to(
         return ()
     others = (each for each in hosts if each.name not in item.tried)
     return tuple(each.name for each in others if not misfits(item, each, limits, now))
-
-
-def _shown(url: str) -> str:
-    try:
-        return normalized_url(url)
-    except ValueError:
-        return "this URL"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from ralphd.core.fleet.model import HostName
+from ralphd.core.time import rfc3339
 from ralphd.fleet.hub import joining
-from tests.ctl.conftest import Ctl
+from tests.ctl.conftest import SEVEN, Ctl
 from tests.ctl.fake import Answer, FakeDaemon
 
 DONE = {
@@ -18,9 +19,11 @@ DONE = {
 }  # fmt: skip
 
 
+FLEET = {"host": "h1", "connected": True, "problem": "", "as_of": None, "hosts": [], "limits": []}
+
+
 def shown(daemon: FakeDaemon, ctl: Ctl, *words: str, **item: Any) -> str:
-    fleet = {"host": "h1", "connected": True, "problem": "", "as_of": None, "hosts": [], "limits": []}
-    daemon.on("GET /v1/fleet", lambda _: Answer(fleet | {"items": [DONE | item]}))
+    daemon.on("GET /v1/fleet", lambda _: Answer(FLEET | {"items": [DONE | item]}))
     return ctl("fleet", *words).stdout
 
 
@@ -29,6 +32,14 @@ def test_an_item_that_ended_at_a_limit_says_so(daemon: FakeDaemon, ctl: Ctl, scr
     why = "a limit of yours was reached: max_iterations = 2 reached"
     assert f"  {why}; ralph/i-7f3kq2ab is at 8d165f7\n" in shown(daemon, ctl, screen, why=why)
     assert "  ralph/i-7f3kq2ab is at 8d165f7\n" in shown(daemon, ctl, screen)
+
+
+@pytest.mark.parametrize("screen", ["status", "items", "quota"])
+def test_what_is_last_known_is_shown_as_that(daemon: FakeDaemon, ctl: Ctl, screen: str) -> None:
+    away = {"connected": False, "problem": "refused", "items": [DONE], "as_of": rfc3339(SEVEN)}
+    daemon.on("GET /v1/fleet", lambda _: Answer(FLEET | away))
+    words = ctl("fleet", screen).stderr
+    assert words.startswith("note: the hub is unreachable, as of ") and words.endswith("refused\n")
 
 
 def test_who_leaves_sees_what_still_runs(ctl: Ctl, environment: dict[str, str]) -> None:
