@@ -55,8 +55,7 @@ def _too_little(what: str, need_bytes: int, free_bytes: int) -> dict[str, bool]:
 
 
 def _login_misfits(item: Item, host: HostRecord, limits: Limits, now: Moment) -> tuple[str, ...]:
-    agents = agents_of(item)
-    logins = [each for each in host.logins if not agents or each.agent in agents]
+    agents, logins = agents_of(item), _logins(item, host)
     if not logins and not agents:
         return ()  # the repository may run a command of its own
     if not logins:
@@ -74,6 +73,12 @@ def agents_of(item: Item) -> tuple[str, ...]:
     return item.flags.agents or item.need.agents
 
 
+def _logins(item: Item, host: HostRecord) -> list[Login]:
+    """Return the logins of a host that suit an item, which names agents as ``claude`` or ``claude@work``."""
+    names = {*agents_of(item)}
+    return [each for each in host.logins if not names or names & {each.agent, f"{each.agent}@{each.account}"}]
+
+
 def _limited_until(login: Login, limits: Limits, now: Moment) -> Moment:
     """Return the end of a login's limit, on the host or, for a named account, in the fleet; else 0."""
     ends = [login.limited_until or 0.0]
@@ -86,8 +91,7 @@ def _limited_until(login: Login, limits: Limits, now: Moment) -> Moment:
 
 def score(item: Item, host: HostRecord, limits: Limits, now: Moment) -> float:
     """Return how well a host that fits suits an item, 0 to 1: clone, free share, preferred, headroom."""
-    agents = agents_of(item)
-    logins = [each for each in host.logins if not agents or each.agent in agents]
+    logins = _logins(item, host)
     usable = sum(not _limited_until(each, limits, now) for each in logins)
     return (
         _CACHE * (repo_id(item.repo) in host.clones)

@@ -76,6 +76,15 @@ def test_each_unmet_need_is_named(change: dict[str, Any], why: str) -> None:
     assert misfits(ITEM, replace(HOST, **change), {}, NOW) == (why,)
 
 
+@pytest.mark.parametrize(("account", "fits"), [("team-a", True), ("team-b", False)])
+def test_an_agent_may_be_named_with_its_account(account: str, *, fits: bool) -> None:
+    """As the screen of the fleet names it."""
+    item = replace(ITEM, flags=ItemFlags(agents=(f"claude@{account}",)))
+    has = () if fits else (f"needs a login of claude@{account}; it has claude, gemini",)
+    assert misfits(item, HOST, {}, NOW) == has
+    assert score(item, replace(HOST, used=2), {}, NOW) == pytest.approx(0.1 * fits)
+
+
 def test_all_unmet_needs_are_named_together() -> None:
     assert len(misfits(ITEM, HostRecord(HostName("h2"), "b", "1"), {}, NOW)) == 7
 
