@@ -296,10 +296,14 @@ class Resting:
 
 @dataclass(frozen=True, slots=True)
 class AwaitingVerdict:
-    """The iteration is reported (L9). ``promised``: the agent declared that everything is done."""
+    """The iteration is reported (L9). ``promised``: the agent declared that everything is done.
+
+    ``did_another``: it succeeded, but did another task than the one that it was given.
+    """
 
     iteration: Iteration
     promised: bool
+    did_another: bool = False
 
 
 @dataclass(frozen=True, slots=True)

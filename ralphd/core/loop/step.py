@@ -294,6 +294,8 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
         return failed(loop, iteration, event, finding.kind, finding.why, policy)
     if why := _left_open(loop, open_before, iteration, event):
         return failed(loop, iteration, event, FailureKind.AGENT_INCOMPLETE, why, policy)
+    if iteration.commits:
+        loop = replace(loop, ledger=tasks.redone(loop.ledger, open_before - tasks.unticked(plan)))
     return _done(loop, iteration, event, policy)
 
 
@@ -343,7 +345,7 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(ledger, loop.plan))
     loop = transitions.with_pool(replace(loop, ledger=ledger, memory=memory, failing=0), pool)
     summary = "the agent finished" if not has_list else "done" if complete else "another task was done"
-    stage = model.AwaitingVerdict(iteration, event.promised and not task.added)
+    stage = model.AwaitingVerdict(iteration, event.promised and not task.added, did_another=not complete)
     report = model.ReportAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration ends")
     cleared = (model.ClearCheckpoint(),) if complete else ()
     finish = model.FinishIteration(iteration, failed=False, complete=complete, summary=summary)
@@ -356,7 +358,7 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     taken = tasks.unticked(plan) & before
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(loop.ledger, plan))
     if not event.unheard:
-        loop = _with_verdict(loop, event.verdict, policy, taken)
+        loop = _with_verdict(loop, event.verdict, policy, taken, did_another=stage.did_another)
     loop = _with_answer(loop, event)
     is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
     candidates = tasks.may_be_tried(plan, loop.ledger, max_task_failures=policy.max_task_failures)
@@ -376,10 +378,12 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
 
 
 def _with_verdict(
-    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Collection[str] = ()
-) -> Loop:
+    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Collection[str] = (), *,
+    did_another: bool = False,
+) -> Loop:  # fmt: skip
     """Apply the verdict on the loop's commits; None: no gate is configured (R9)."""
-    ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy), taken=taken)
+    rounds = failures_per_round(policy)
+    ledger = tasks.judged(loop.ledger, verdict, a_round=rounds, taken=taken, did_another=did_another)
     boundary = loop.memory.judged if verdict is None else verdict.boundary_id
     return replace(loop, ledger=ledger, memory=replace(loop.memory, judged=boundary))
 

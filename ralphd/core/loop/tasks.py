@@ -219,8 +219,14 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
     return {id_: replace(each, unjudged=each.unjudged or id_ in new) for id_, each in after.items()}
 
 
-def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Collection[str] = ()) -> Ledger:
+def judged(
+    ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Collection[str] = (),
+    did_another: bool = False,
+) -> Ledger:  # fmt: skip
     """Apply a verdict (R9); None: no gate is configured. ``taken`` are the tasks whose ticks a revert took.
+
+    ``did_another``: the agent did another task than that of the verdict, so a revert counts against both: an
+    agent that always does the same task would else be run for ever.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
     open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.
@@ -248,7 +254,7 @@ def judged(ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Co
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
     for id_ in dict.fromkeys((*own, *lost)):
         record, was = replace(after[id_], reverted=note, unjudged=False), ledger.get(id_)
-        if was is not None and was.unjudged:
+        if was is not None and (was.unjudged or (did_another and id_ == task)):
             count = record.failure_count + 1
             record = replace(
                 record, failure_count=count, last_kind=FailureKind.AGENT_INCOMPLETE, last_attempt=0,
@@ -301,6 +307,12 @@ def reopened(ledger: Ledger, ids: Iterable[str]) -> Ledger:
     """Open these tasks again, whatever the list says: their commits were reverted."""
     again = (ledger.get(id_) or TaskRecord(id_) for id_ in ids)
     return {**ledger, **{each.id: replace(each, state=TaskState.PENDING, reopened=True) for each in again}}
+
+
+def redone(ledger: Ledger, ids: Iterable[str]) -> Ledger:
+    """Have the list decide on these tasks again: new commits were made when they were ticked."""
+    again = (ledger[id_] for id_ in ids if id_ in ledger)
+    return {**ledger, **{each.id: replace(each, reopened=False) for each in again}}
 
 
 def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:

@@ -560,6 +560,38 @@ def test_r9_a_task_that_is_reverted_for_ever_is_put_back_after_a_round_and_then_
     assert "1 of 2 tasks failed with: its commit was reverted (abc1234): the tests failed" in play.end.why
 
 
+def test_r9_an_agent_that_always_does_another_task_is_not_run_for_ever() -> None:
+    policy = LoopPolicy(agents=("claude",), retries_before_fallback=1, max_task_failures=2)
+    play, iterations = Play("A", "B", policy=policy), 0
+
+    while isinstance(play.loop.stage, Attempting) and iterations < 20:
+        iterations, given = iterations + 1, play.task
+        play.done.add("A")
+        play.succeeds(ticks=False, judged=False)
+        play.done.clear()  # the revert takes the tick
+        play.judged(reopened=(given,))
+
+    assert (play.end.code, play.end.reason) == (1, "tasks_failed")
+    assert (play.failures("A"), play.failures("B")) >= (3, 3)
+
+
+def test_r9_a_reverted_task_that_is_redone_in_place_of_another_one_is_done() -> None:
+    play = Play("A", "B", policy=LoopPolicy(agents=("claude",), retries_before_fallback=0))
+    play.succeeds(judged=False)
+    play.done.clear()
+    play.judged(reopened=("A",))
+    assert play.task == "B"  # A had its round
+
+    play.done.add("A")
+    play.succeeds(ticks=False, judged=False)
+    verdict = verdict_of("r1/9", VerdictKind.KEPT, "green", "B", ("def5678",))
+    play.feed(Judged(play.now, Next.CONTINUE, play.plan, verdict))
+    play.succeeds()
+
+    assert play.end.code == 0
+    assert play.loop.ledger["A"] == TaskRecord("A", "do A", TaskState.COMPLETE)
+
+
 def test_r9_a_revert_is_told_until_the_task_is_kept_and_then_all_is_forgotten() -> None:
     play = Play("A", "B")
     play.succeeds(judged=False)
