@@ -5,6 +5,7 @@ import os
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -257,7 +258,10 @@ class _Order:
             # An agent is the built-in loop's: a ralph with a command of its own becomes one with that loop.
             return None if here["command"] and "agent" in self.flags else here
         view = discovery.of_directory(views, str(self.directory)) if self.where is None else None
-        return None if view is None or self.name not in (None, view["name"]) else view
+        if view is None or self.name not in (None, view["name"]):
+            return None
+        nearer = takewhile(lambda path: not path.samefile(view["directory"]), map(Path, offline.upward(".")))
+        return None if any(os.path.lexists(path / "ralph.toml") for path in nearer) else view
 
 
 def _settle_replacement(order: _Order, views: list[dict[str, Any]], *, may_replace: bool) -> None:

@@ -108,6 +108,19 @@ def test_inside_a_known_ralphs_directory_it_is_started_again(
     assert daemon.lines() == ["POST /v1/ralphs/api/start"] * 2
 
 
+def test_a_project_of_its_own_below_a_known_ralph_is_started_itself(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    (own := tmp_path / "api" / "own" / "src").mkdir(parents=True)
+    (own.parent / "ralph.toml").touch()
+    daemon.views = {"api": view(directory=str(tmp_path / "api"))}
+    accept(daemon)
+    assert ctl("start", cwd=own.parent).returncode == 0
+    assert daemon.body_of(REGISTER)["directory"] == str(own.parent)
+    assert ctl("start", cwd=own).returncode == 0
+    assert daemon.lines() == [REGISTER] * 2
+
+
 def test_another_command_for_a_known_ralph_needs_replace(
     daemon: FakeDaemon, ctl: Ctl, tmp_path: Path, golden: Golden
 ) -> None:
