@@ -74,8 +74,8 @@ def figures(summaries: Sequence[model.SpanSummary], done: str = "") -> str:
     """Return how many tasks are done, commits kept and reverted, and the cost."""
     sums = totals(summaries)
     cost = text.cost_words(sum((each.cost for each in summaries), model.ReportCost()), brief=True)
-    kept, reverted = count(sums["kept"], "commit"), sums["reverted"]
-    return f"{count(sums['tasks'], 'task')} done{done}, {kept} kept, {reverted} reverted, {cost}"
+    tasks, kept = f"{count(sums['tasks'], 'task')} done{done}", f"{count(sums['kept'], 'commit')} kept"
+    return ", ".join(filter(None, (tasks, kept, f"{sums['reverted']} reverted", cost)))
 
 
 def totals(summaries: Sequence[model.SpanSummary]) -> dict[str, int]:

@@ -394,7 +394,7 @@ def _spent(report: RalphReport) -> str:
 def cost_words(cost: ReportCost, *, brief: bool = False) -> str:
     """Return what is known of a cost, and what is not: ``$4.20, and 3 attempts of unknown cost``."""
     if not cost.attempts and not cost.micro_usd:
-        return "nothing"
+        return "" if brief else _NOTHING
     if cost.is_unknown:
         return "cost unknown" if brief else "unknown; no attempt reported its cost"
     words = usd_words(cost.micro_usd / MICRO)

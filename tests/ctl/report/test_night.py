@@ -79,6 +79,12 @@ def test_a_span_without_any_entry_is_blank(held: Path) -> None:
     assert page(held, 20)
 
 
+def test_no_cost_is_named_where_no_attempt_reported_any(held: Path) -> None:
+    ralph(held, iter(()), state="running")
+
+    assert "demo: working, 0 tasks done, 0 commits kept, 0 reverted\n" in page(held) + "\n"
+
+
 def test_the_command_needs_no_daemon_and_takes_a_time(
     environment: dict[str, str], ctl: Ctl, three: Path, tmp_path: Path
 ) -> None:
