@@ -165,6 +165,17 @@ def test_a_second_stop_changes_nothing(daemon: Daemon, person: Person) -> None:
     assert len(daemon.history("demo")) == 1
 
 
+def test_a_resume_of_a_stopped_ralph_names_the_start(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    person.starts(person.directory(), player("family"))
+    assert person("stop", "--now", "demo").returncode == 0
+    refused = person("resume", "demo")
+    assert refused.returncode == 1
+    assert "it is stopped, not paused" in refused.stderr and "try: ralphctl start demo" in refused.stderr
+    skipped = person("skip-wait", "demo")
+    assert "try: ralphctl status demo" in skipped.stderr
+
+
 def test_a_pause_ends_the_run_and_a_resume_starts_the_next(
     daemon: Daemon, person: Person, witness: Witness
 ) -> None:
