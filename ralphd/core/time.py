@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 from ralphd.dataclass import dataclass
 
 Moment: TypeAlias = float
-_EARLIEST, _LATEST = -62135596800.0, 253402300799.0  # the years 1 to 9999
+_EARLIEST, LATEST = -62135596800.0, 253402300799.0  # the years 1 to 9999
 
 
 def rfc3339(moment: Moment) -> str:
@@ -18,7 +18,7 @@ def rfc3339(moment: Moment) -> str:
 def parse_rfc3339(text: str) -> Moment:
     """Return the moment in ``text``; nanoseconds are cut. Raises ValueError: every moment can be written."""
     moment = datetime.fromisoformat(text)
-    if moment.tzinfo is None or not _EARLIEST <= (stamp := moment.timestamp()) <= _LATEST:
+    if moment.tzinfo is None or not _EARLIEST <= (stamp := moment.timestamp()) <= LATEST:
         raise ValueError(f"{text!r} has no time zone, or a year that UTC does not have")
     return stamp
 

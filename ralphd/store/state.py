@@ -17,7 +17,7 @@ from ralphd.core.incidents import Incident
 from ralphd.core.record import LastChange
 from ralphd.core.supervision import model
 from ralphd.core.supervision.model import Goal, RunId, Supervision
-from ralphd.core.time import Moment, rfc3339
+from ralphd.core.time import LATEST, Moment, rfc3339
 from ralphd.dataclass import dataclass
 from ralphd.errors import DirectoryUnusable
 from ralphd.plain_files import peek
@@ -116,8 +116,8 @@ class Facts:
 _DEFINITION: Final = Codec[Definition](
     Definition, moments=("registered_at",), last="registered_at flags configuration"
 )
-SUPERVISION: Final = Codec[Supervision](Supervision)
-_FACTS: Final = Codec[Facts](Facts)
+SUPERVISION: Final = Codec[Supervision](Supervision, most=LATEST)
+_FACTS: Final = Codec[Facts](Facts, most=LATEST)  # what no calendar has cannot be shown
 _OF_INCIDENTS: Final = ("at", "opened_at", "told_at", "acknowledged_at")
 _MOMENTS: Final = ("started_at", "finished_at", "last_output_at", "uncommitted_at", *_OF_INCIDENTS)
 _SHOWN_FACTS: Final = Codec[Facts](Facts, moments=_MOMENTS)

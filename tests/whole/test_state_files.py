@@ -95,6 +95,24 @@ def test_a_stopped_ralph_stays_stopped_over_a_broken_file(
     assert len(daemon.history("demo")) == len(daemon.events("ralph.exited")) == 1
 
 
+@pytest.mark.parametrize("at", [1e300, 3e11])
+def test_a_saved_time_that_no_calendar_has_keeps_nobody_from_the_status(
+    daemon: Daemon, witness: Witness, at: float
+) -> None:
+    daemon.start()
+    witness.register()
+    witness.end(0)
+    daemon.becomes("demo", "done")
+
+    def misdated(path: Path) -> None:
+        stored = json.loads(path.read_text())
+        path.write_text(json.dumps(stored | {"facts": stored["facts"] | {"finished_at": at}}))
+
+    damaged_while_down(daemon, daemon.files("demo") / "regent-state.json", misdated)
+    assert [ralph["state"] for ralph in daemon.status()["ralphs"]] == ["done"]
+    assert [event["data"]["file"] for event in daemon.events("state.recovered")] == ["regent-state.json"]
+
+
 def test_an_end_is_told_once_over_the_loss_of_the_state(daemon: Daemon, witness: Witness) -> None:
     daemon.start()
     witness.register()
