@@ -381,9 +381,7 @@ def prune(every: Sequence[Path], *, total_bytes: int, keep_runs: int = 100, livi
         for run_id in kept:
             files = RunFiles(runs / run_id)
             for number in (numbers := files.segments()):
-                try:
-                    status = files.segment(number).stat()
-                except OSError:
+                if (status := status_of(files.segment(number))) is None:
                     continue
                 total += status.st_size
                 # Clocks are set back: within a ralph, age follows the order of segments, not their times.

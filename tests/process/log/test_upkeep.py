@@ -100,6 +100,16 @@ def test_pruning_keeps_the_newest_output_up_to_the_bound(tmp_path: Path) -> None
     assert len(list(tmp_path.glob("*/exit.json"))) == 2
 
 
+def test_a_directory_in_place_of_a_segment_keeps_no_other_output(tmp_path: Path) -> None:
+    first, second = (run_directory(tmp_path, number) for number in (1, 2))
+    (first / "log.000001").mkdir()
+    write(second, 1, b"x" * 100)
+
+    prune([tmp_path], total_bytes=0, living=[])
+
+    assert segments(tmp_path) == ["r000001/log.000001"]
+
+
 def test_pruning_never_takes_a_living_runs_newest_segment(tmp_path: Path) -> None:
     living, ended = (run_directory(tmp_path, number) for number in (1, 2))
     for run in (living, ended):
