@@ -128,7 +128,8 @@ def _before_end(runs: Runs, wanted: int, sieve: Sieve, *, whole_lines: bool) -> 
 def _backwards(runs: Runs, run_id: RunId, *, superseded: bool) -> tuple["_Backwards", "_Backwards"]:
     files = runs.files(run_id)
     over = superseded or files.has_ended()
-    return _Backwards(_segments(files), over=over), _Backwards([(1, files.regent_log)], over=superseded)
+    regent = [(1, files.regent_log)] if status_of(files.regent_log) else []
+    return _Backwards(_segments(files), over=over), _Backwards(regent, over=superseded)
 
 
 def _segments(files: RunFiles) -> list[tuple[int, Path]]:

@@ -87,8 +87,9 @@ class RunFiles(_WatchedDirectory):
         """Return the numbers of the segments that are kept, in order."""
         names = self.names()
         if names is not self._sorted[0]:
-            numbers = (int(match[1]) for name in names if (match := _SEGMENT.fullmatch(name)))
-            self._sorted = names, tuple(sorted(numbers))
+            matches = filter(None, map(_SEGMENT.fullmatch, names))
+            plain = (int(each[1]) for each in matches if status_of(self.path / each[0]))
+            self._sorted = names, tuple(sorted(plain))
         return self._sorted[1]
 
     def segment(self, number: int) -> Path:
@@ -196,6 +197,8 @@ class SegmentStream(_LineStream):
     def next(self, *, over: bool) -> Piece:
         """Return the next lines or hole; None when there is nothing more now. ``over``: no writer is left."""
         if self._fd < 0:
+            if self.segment not in self._files.segments():  # a run may have put a link or a directory there
+                return self._skip_missing()
             try:
                 flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
                 self._fd = os.open(self._files.segment(self.segment), flags)

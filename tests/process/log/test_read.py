@@ -1,6 +1,7 @@
 """Reading a log: what comes out is what was written, in order, however it is cut into segments and blocks."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -218,6 +219,29 @@ def test_runs_are_read_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     (tmp_path / "not-a-run").mkdir()
 
     assert texts(read(tmp_path)) == [b"2", b"999999", b"1000000"]
+
+
+def _a_link(path: Path) -> None:
+    path.symlink_to("/etc/hostname")
+
+
+@pytest.mark.parametrize("put", [_a_link, Path.mkdir, os.mkfifo])
+@pytest.mark.parametrize("name", ["log.000001", "log.000002", "log.000003", "regent.log"])
+@pytest.mark.parametrize("tail", [None, 10])
+def test_what_a_run_put_in_place_of_a_log_hides_no_other_line(
+    tmp_path: Path, put: Callable[[Path], None], name: str, tail: int | None
+) -> None:
+    run = run_directory(tmp_path, 1)
+    kept = [each for each in ("log.000001", "log.000002", "log.000003") if each != name]
+    for each in kept:
+        write(run, int(each[-1]), line(each.encode()))
+    put(run / name)
+    end_run(run)
+    write(run_directory(tmp_path, 2), 1, line(b"later", at=1))
+
+    found = texts(read(tmp_path, LogQuery(tail=tail)))
+
+    assert found == [*map(str.encode, kept), b"later"]
 
 
 def test_a_log_that_is_not_there_yet_is_empty(tmp_path: Path) -> None:
