@@ -101,7 +101,6 @@ PERMITTED = {
     "loop/workdir_files.py": "opens without links and without blocking, and checks the descriptor",
     "process/log/segments.py": "a segment, without links and without blocking",
     "process/machine.py": "/etc/localtime",
-    "process/rundir.py": "the lock of a run, and files that it creates",
     "process/shim.py": "imports the standard library alone; its run directory, before the command is started",
     "process/spawn.py": "creates the file of the shim's errors",
     "process/tree.py": "below /sys/fs/cgroup",

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 from ralphd.core.supervision.model import RunId
 from ralphd.core.time import Moment, parse_rfc3339, rfc3339
 from ralphd.dataclass import dataclass
-from ralphd.plain_files import PASSING, Descriptor, read_plain, sync_directory
+from ralphd.plain_files import PASSING, open_plain, read_plain, sync_directory
 from ralphd.process.shim import FORMAT_VERSION, write_new
 
 T = TypeVar("T")
@@ -28,6 +28,7 @@ LOCK_S = 0.1
 MAX_RECORD_BYTES = 8 << 20
 MAX_PID = 1 << 22
 MAX_COUNT = (1 << 63) - 1
+_TRANSIENT = (*PASSING, errno.EIO, errno.ESTALE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +148,12 @@ class RunDirectory:
     def is_locked(self) -> bool:
         """Return True while a shim of this run lives, or a daemon is about to start one (S2)."""
         try:
-            with Descriptor(self.lock_path, os.O_RDONLY | os.O_NOFOLLOW) as descriptor:
-                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            return True
+            with open_plain(self.lock_path) as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError as error:  # none, or what a run put in its place: that shows nothing
+            if error.errno in _TRANSIENT:
+                raise
+            return isinstance(error, BlockingIOError)
         return False
 
     def take_lock(self) -> int:
@@ -236,7 +237,7 @@ def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:
         is_ours = value["version"] == FORMAT_VERSION and value["run_id"] == path.parent.name
         return parse(value) if is_ours else None
     except (OSError, ValueError, OverflowError, RecursionError, KeyError, TypeError) as error:
-        if getattr(error, "errno", None) in (*PASSING, errno.EIO, errno.ESTALE):
+        if getattr(error, "errno", None) in _TRANSIENT:
             raise
         return None
 

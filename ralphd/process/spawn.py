@@ -138,9 +138,9 @@ class Run:
     def adopt(cls, directory: RunDirectory) -> "Run | None":
         """Open a run of an earlier daemon; None if its shim is gone: then call ``read_ended``."""
         run = cls(directory)
-        # Its record alone does not prove that it is a shim: a run can write the record.
+        # Its record alone does not prove that it is a shim: a run can write the record, and replace the lock.
         is_shim = run._pin_shim() and directory.run_id.encode() in shim.arguments(run._shim_pid)
-        return run if directory.is_locked() or (is_shim and not directory.lock_path.exists()) else None
+        return run if is_shim or directory.is_locked() else None
 
     async def ready(self) -> RunRecord | None:
         """Wait for the run's record; None when the command was not started and its shim is gone.

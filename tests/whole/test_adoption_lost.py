@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -160,6 +160,29 @@ def test_a_living_run_under_a_false_record_is_known_by_its_processes(
         assert not is_alive(pid) and not is_alive(before["shim_pid"])
         assert is_alive(other) and signals_received(other) == quiet
     assert len(witness.starts()) == 1
+
+
+def _dangling(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("put", [os.mkfifo, _dangling, Path.mkdir, Path.touch])
+def test_a_run_whose_lock_was_replaced_is_adopted(
+    daemon: Daemon, witness: Witness, put: Callable[[Path], None]
+) -> None:
+    """The run itself, or a cleaner of files, can have done that: the shim lives all the same."""
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    [run] = daemon.run_directories("demo")
+    daemon.kill()
+    (run / "lock").unlink()
+    put(run / "lock")
+    daemon.start()
+    view = daemon.view("demo")
+    assert (view["state"], view["ralph_pid"]) == ("running", pid)
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    witness.account_is_true(0)
 
 
 def test_a_run_directory_that_was_removed_leads_to_no_second_ralph(daemon: Daemon, witness: Witness) -> None:
