@@ -988,8 +988,11 @@ class Shim:
             written += os.pwrite(self._reserve, data[written:], written)
         os.ftruncate(self._reserve, len(data))
         os.fsync(self._reserve)
+        temporary = f"{self._directory}/exit.json.tmp"
         try:
-            os.rename(f"{self._directory}/exit.json.tmp", f"{self._directory}/exit.json")
+            if not os.path.lexists(temporary):  # somebody cleans up temporary files
+                write_new(temporary, data)
+            os.rename(temporary, f"{self._directory}/exit.json")
         except OSError as error:
             if error.errno != errno.EROFS:  # then the daemon reads it under the name that it has
                 raise
@@ -1164,7 +1167,7 @@ def _line(descriptor: int) -> bytes:
     return data.strip()
 
 
-def write_new(path: str, data: bytes) -> None:
+def write_new(path: str, data: "bytes | memoryview") -> None:
     """Create a file, 0600, and make its contents durable. Raise OSError if there is one."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as file:

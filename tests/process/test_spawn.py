@@ -213,6 +213,17 @@ async def test_a_run_without_shim_and_record_is_lost_and_never_has_a_code(stage:
     assert (await run.ended()).lost
 
 
+async def test_an_end_is_recorded_though_somebody_removed_temporary_files(stage: Stage) -> None:
+    run = await stage.spawn(player("sleeper"))
+    assert run.record is not None
+    (run.directory.path / "exit.json.tmp").unlink()
+
+    os.kill(run.record.pid, signal.SIGTERM)
+    record = await run.ended()
+
+    assert (record.lost, record.signal) == (False, signal.SIGTERM)
+
+
 @pytest.mark.parametrize(
     "garbage", [b"", b"{", b"[]", b'{"version": 1}', b'{"version": 99, "code": 0}', b"\xff"]
 )
