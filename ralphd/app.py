@@ -28,11 +28,11 @@ from ralphd.notify.client import WebhookClient
 from ralphd.notify.desktop import show_alerts
 from ralphd.notify.hub import Hub
 from ralphd.notify.worker import DeliveryWorker
-from ralphd.plain_files import reason
+from ralphd.plain_files import reason, status_of
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.machine import Clock, raise_own_limit, share_freed_memory
 from ralphd.store.events import EventStore
-from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers, write_whole
+from ralphd.store.files import Held, Lock, make_private_directory, remove_leftovers, set_aside, write_whole
 from ralphd.systemd import Systemd
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Ownership:
 
 
 def own(state_directory: Path) -> Ownership:
-    """Lock the state directory, and change nothing else.
+    """Lock the state directory, and change nothing but what is in the place of its own files.
 
     Raise DaemonBusy, which names the owner, or DirectoryUnusable.
     """
@@ -94,6 +94,9 @@ def own(state_directory: Path) -> Ownership:
         try:
             directory = DirectoryLock.acquire(state_directory)
             undo.callback(directory.release)
+            for name in ("lock", "ralphd.log"):  # a run can put there what blocks or cannot be written
+                if os.path.lexists(path := state_directory / name) and status_of(path) is None:
+                    set_aside(path)
             owned = Ownership(directory, Lock.acquire(state_directory / "lock", f"{os.getpid()}\n"))
         except (DirectoryBusy, Held) as held:
             text = held.owner_text if isinstance(held, Held) else held.why.removeprefix("held by pid ")

@@ -238,6 +238,22 @@ def test_a_directory_in_place_of_a_file_does_not_keep_the_daemon_down(
     daemon.becomes("demo", "stopped")
 
 
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+@pytest.mark.parametrize("name", ["lock", "ralphd.log"])
+def test_what_a_run_put_in_place_of_the_daemons_own_files_keeps_it_not_down(
+    daemon: Daemon, witness: Witness, name: str, put: Callable[[Path], None]
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    daemon.kill()
+    path = daemon.state / name
+    path.unlink()
+    put(path)
+    daemon.start()
+    assert daemon.view("demo")["ralph_pid"] == pid
+    assert path.read_text() and len(kept_aside(path)) == 1
+
+
 @pytest.mark.parametrize(
     "pinned", [{}, {"version": 1, "values": {"regent": {"max_retries": "x"}}, "origins": {}}, {"version": 99}]
 )
