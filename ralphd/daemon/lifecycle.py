@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from contextvars import Context
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -163,7 +164,7 @@ async def recover(roster: Roster, services: "Services", events: "EventStore") ->
     homes = sorted(path for path in roster.home.iterdir() if path.is_dir()) if roster.home.exists() else []
     regents = [regent for home in homes if (regent := await load(home, roster, services, recovered))]
     await _publish(recovered, services)
-    if events.recovered:
+    if events.file.is_new and regents:
         await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
         for regent in regents:
             await _escalate_again(regent, services)
@@ -225,11 +226,8 @@ async def _escalate_again(regent: Regent, services: "Services") -> None:
     oldest = services.clock.now() - ESCALATION_STANDS_S
     for entry in reversed(await asyncio.to_thread(account.history.newest, ESCALATIONS_LOOKED_AT)):
         if entry.get("kind") == ESCALATION and (at := parse_rfc3339(entry["at"])) > oldest:
-            data, run_id, key = entry["data"], entry["run_id"], entry["key"]
-            to, tell = account.told().destinations, services.news.tell
-            await tell(
-                "ralph.escalated", data, ralph=regent.name, run_id=run_id, at=at, key=key, destinations=to
-            )
+            again = partial(services.news.tell, destinations=account.told().destinations, key=entry["key"])
+            await again("ralph.escalated", entry["data"], ralph=regent.name, run_id=entry["run_id"], at=at)
 
 
 async def _revive(regent: Regent, services: "Services") -> None:
@@ -298,7 +296,7 @@ async def look_round(roster: Roster, services: "Services", events: "EventStore")
                     looks[regent.name] = look
             regent.account.files.hangs = look is not None and not look.done()
             services.trouble(f"a look at {regent.name}", None if look is None else _late(regent, look))
-        if events.degraded:
+        if events.degraded or events.file.is_gone:
             await events.heal()
         services.trouble("events", events.degraded)
         services.trouble("disk", await asyncio.to_thread(disk_trouble, services.state_directory))

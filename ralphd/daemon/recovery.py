@@ -69,10 +69,7 @@ def _recovered(path: Path, kept_as: Path | None, rebuilt_from: str) -> Recovered
 
 def run_directories(runs: Path) -> list[RunDirectory]:
     """Return all runs that are kept, oldest first."""
-    try:
-        return [RunDirectory(path) for path in sorted(runs.iterdir()) if path.is_dir()]
-    except FileNotFoundError:
-        return []
+    return [RunDirectory(path) for path in sorted(runs.iterdir()) if path.is_dir()] if runs.exists() else []
 
 
 def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) -> RalphRecord | None:

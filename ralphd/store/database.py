@@ -47,20 +47,29 @@ def is_of_the_file(error: Exception) -> bool:
 
 
 class Database:
-    """The file and its connection, for one thread. Every method may raise sqlite3.Error or OSError."""
+    """The file and its connection, for one thread. Every method may raise sqlite3.Error or OSError.
+
+    ``is_new``: it was made since the start, so what waited in an earlier one may be lost.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.kept_as: Path | None = None
+        self.is_new = False
         self._connection: sqlite3.Connection | None = None
+
+    @property
+    def is_gone(self) -> bool:
+        return not os.path.lexists(self.path)
 
     def connect(self) -> sqlite3.Connection:
         """Return the connection, made if there is none. Raises NewerState for a file of a newer version."""
         if self._connection is None:
             status = status_of(self.path)
             is_ours = status is not None and status.st_uid in (os.geteuid(), 0)
-            if os.path.lexists(self.path) and not is_ours:
+            if not self.is_gone and not is_ours:
                 self.put_aside()
+            self.is_new = self.is_new or self.is_gone
             self._connection = _opened(self.path)
         return self._connection
 
@@ -91,7 +100,7 @@ class Database:
             with suppress(FileNotFoundError):
                 self.path.with_name(self.path.name + suffix).rename(f"{kept_as}{suffix}")
         self.kept_as = kept_as
-        logger.warning("%s was broken and is kept as %s", self.path, kept_as)
+        logger.warning("%s was broken or deleted; what was left of it is kept as %s", self.path, kept_as)
 
     def close(self) -> None:
         """Close the connection; a later use opens it again."""

@@ -218,13 +218,13 @@ class _Write:
 class EventStore:
     """Keep each event, under the next id, and its deliveries in one transaction.
 
-    ``degraded`` says why nothing can be written at present. Cancelling a call does not undo it: the store's
-    own thread finishes it.
+    ``degraded`` says why nothing can be written at present; ``heal`` also replaces a deleted ``file``.
+    Cancelling a call does not undo it: the store's own thread finishes it.
     """
 
     def __init__(self, path: Path, clock: Callable[[], Moment]) -> None:
         """Use ``open``."""
-        self._database = Database(path)
+        self.file = Database(path)
         self._clock = clock
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="events")
         self._backlog: deque[_Write] = deque()
@@ -242,7 +242,7 @@ class EventStore:
     @property
     def recovered(self) -> str | None:
         """Where the last damaged file was set aside (F2)."""
-        return str(self._database.kept_as) if self._database.kept_as else None
+        return str(self.file.kept_as) if self.file.kept_as else None
 
     @classmethod
     async def open(cls, path: Path, *, clock: Callable[[], Moment] = time.time) -> "EventStore":
@@ -352,9 +352,9 @@ class EventStore:
         """Forget events older than ``before``, except those that are still to be delivered."""
 
         def forget() -> int:
-            old = self._database.rows(database.OLD, (rfc3339(before), _PRUNE_AT_ONCE))
+            old = self.file.rows(database.OLD, (rfc3339(before), _PRUNE_AT_ONCE))
             tables = ("outbox WHERE event_id", "events WHERE id")
-            self._database.run([(f"DELETE FROM {table} = ?", row) for table in tables for row in old])  # noqa: S608
+            self.file.run([(f"DELETE FROM {table} = ?", row) for table in tables for row in old])  # noqa: S608
             return len(old)
 
         while await self._do(lambda: self._with_file(forget, 0)) == _PRUNE_AT_ONCE:
@@ -365,7 +365,7 @@ class EventStore:
         await self._do(self._settle)
         if self._backlog:
             logger.error("events lost at the end: %d", len(self._backlog))
-        await self._do(self._database.close)
+        await self._do(self.file.close)
         self._thread.shutdown(wait=False)
 
     async def _do(self, act: Callable[[], T]) -> T:
@@ -392,7 +392,7 @@ class EventStore:
         def write_all() -> bool:
             while self._backlog:
                 try:
-                    self._database.run(self._backlog[0].statements)
+                    self.file.run(self._backlog[0].statements)
                 except Exception as error:
                     if not is_of_the_file(error):
                         self._backlog.popleft()  # a bug; it must not block everything that comes after it
@@ -404,7 +404,7 @@ class EventStore:
         return self._with_file(write_all, False)
 
     def _rows(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        return self._with_file(lambda: self._database.rows(query, values), [])
+        return self._with_file(lambda: self.file.rows(query, values), [])
 
     def _with_file(self, act: Callable[[], T], otherwise: T) -> T:
         """Return ``act()``, or ``otherwise`` while the file cannot be used. A damaged one is replaced."""
@@ -425,16 +425,18 @@ class EventStore:
 
     def _load(self) -> None:
         if self._is_loaded:
+            if self.file.is_gone:
+                self._start_over()
             return
-        self._outbox.load(database.to_delivery(row) for row in self._database.rows(database.PENDING))
-        used = dict(self._database.rows("SELECT name, seq FROM sqlite_sequence"))
+        self._outbox.load(database.to_delivery(row) for row in self.file.rows(database.PENDING))
+        used = dict(self.file.rows("SELECT name, seq FROM sqlite_sequence"))
         self._last_event = max(self._last_event, used.get("events", 0))
         self._outbox.last_id = max(self._outbox.last_id, used.get("outbox", 0))
         self._is_loaded = True
 
     def _start_over(self) -> bool:
         try:
-            self._database.put_aside()
+            self.file.put_aside()
         except OSError as error:
             self._degrade(f"the file is broken and cannot be moved: {error}")
             return False
@@ -447,4 +449,4 @@ class EventStore:
     def _degrade(self, why: str) -> None:
         if self.degraded is None:
             logger.warning("events cannot be written: %s", why)
-        self.degraded = f"{self._database.path}: {why}"
+        self.degraded = f"{self.file.path}: {why}"

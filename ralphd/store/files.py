@@ -123,12 +123,9 @@ def as_json(content: Mapping[str, Any]) -> bytes:
 
 def set_aside(path: Path) -> Path | None:
     """Move a file to ``NAME.corrupt-<time>`` in its directory and return that; None if it cannot be moved."""
-    kept_as = corrupt_name(path)
-    try:
-        path.rename(kept_as)
-    except OSError:
-        return None
-    return kept_as
+    with suppress(OSError):
+        return path.rename(corrupt_name(path))
+    return None
 
 
 def corrupt_name(path: Path) -> Path:

@@ -60,6 +60,18 @@ async def test_deliveries_are_listed_newest_first_whatever_became_of_them(tmp_pa
         assert await store.delivery(1) is None
 
 
+async def test_what_waits_outlasts_a_deleted_file(tmp_path: Path) -> None:
+    async with opened(tmp_path) as store:
+        waiting = await queue(store, ONE)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        assert store.file.is_gone
+        assert await store.heal()
+        assert not store.file.is_gone
+    async with opened(tmp_path) as store:
+        assert await store.due(AT) == [waiting]
+
+
 async def test_a_replay_is_a_new_delivery_of_the_same_message(tmp_path: Path) -> None:
     now = [AT]
     async with opened(tmp_path, lambda: now[0]) as store:

@@ -188,8 +188,9 @@ def test_the_state_of_a_ralph_that_failed_counts_its_errors(daemon: Daemon, pers
     assert "last known" in alone.stdout + alone.stderr
 
 
+@pytest.mark.parametrize("is_deleted", [False, True])
 def test_a_person_is_told_once_though_network_and_daemon_were_both_down(
-    daemon: Daemon, person: Person, unplugged: socket.socket
+    daemon: Daemon, person: Person, unplugged: socket.socket, is_deleted: bool
 ) -> None:
     host, port = unplugged.getsockname()
     webhook(person, f"http://{host}:{port}/hook")
@@ -199,12 +200,14 @@ def test_a_person_is_told_once_though_network_and_daemon_were_both_down(
     [escalation] = daemon.events("ralph.escalated")
     wait_for(lambda: "webhook" in daemon.words(), what="a word about a delivery that failed")
     daemon.kill()
+    for path in daemon.state.glob("events.db*") if is_deleted else ():
+        path.unlink()
     with plugged_in(unplugged) as received:
         daemon.start()
         wait_for(lambda: received, timeout_s=15.0, what="the webhook")
         daemon.restart()
     assert len({each.message_id for each in received}) == 1
-    assert told(received[0])["data"]["id"] == escalation["id"]
+    assert (told(received[0])["data"]["id"] == escalation["id"]) is not is_deleted
 
 
 @pytest.mark.parametrize(
