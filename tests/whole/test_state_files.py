@@ -254,6 +254,17 @@ def test_what_a_run_put_in_place_of_the_daemons_own_files_keeps_it_not_down(
     assert path.read_text() and len(kept_aside(path)) == 1
 
 
+def test_a_file_in_place_of_the_landing_queues_costs_no_ralph_its_regent(
+    daemon: Daemon, witness: Witness
+) -> None:
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    daemon.kill()
+    (daemon.state / "landing").touch()
+    daemon.start()
+    assert daemon.view("demo")["ralph_pid"] == pid
+
+
 @pytest.mark.parametrize(
     "pinned", [{}, {"version": 1, "values": {"regent": {"max_retries": "x"}}, "origins": {}}, {"version": 99}]
 )

@@ -60,7 +60,7 @@ class LandingFiles:
 
 def known_queues(state_directory: Path) -> Iterator[LandingFiles]:
     """Yield the files of every queue."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         for home in sorted((state_directory / "landing").iterdir()):
             if (home / QUEUE_FILE).is_file():
                 yield LandingFiles(home)
