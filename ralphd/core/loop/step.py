@@ -263,10 +263,11 @@ def _iteration(loop: Loop, task: Task, agent: str) -> Iteration:
 
 
 def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: LoopPolicy) -> LoopStep:
-    open_before = tasks.unticked(loop.plan) - {iteration.task.id}
     lost = event.lost or tasks.lost(loop.plan, event.plan)
     losses = tasks.lost_again(loop.losses, iteration.number) if lost else loop.losses
     plan = tasks.latest(loop.plan, event.plan)
+    others = (each for each in (loop.plan.open if loop.plan else ()) if each.id != iteration.task.id)
+    open_before = {each.id for each in others if not tasks.renamed(each, loop.plan, plan)}
     if heir := tasks.renamed(iteration.task, loop.plan, plan):
         loop = replace(loop, ledger=tasks.moved(loop.ledger, iteration.task, heir))
         iteration = replace(iteration, task=heir)

@@ -26,6 +26,7 @@ from ralphd.core.loop.model import (
     StartAttempt,
     TaskState,
 )
+from ralphd.core.plan import parse
 from tests.core.loop.scenes import START, TWO, Play, reset_in
 
 CRASH, TRANSIENT = FailureKind.AGENT_CRASH, FailureKind.TRANSIENT
@@ -361,6 +362,26 @@ def test_an_agent_that_did_another_task_than_its_own_has_failed_nothing() -> Non
     assert play.task == "A"
     assert play.failures("A") == 0
     assert play.loop.memory.iteration == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("link it / write pages (1 of 5)", "link it / write pages (2 of 5)"),  # the other has progress
+        ("link it / link it", "link it, begun / link it"),  # the first of two with one title
+    ],
+)
+def test_a_task_with_a_changed_title_is_not_done(before: str, after: str) -> None:
+    was, now = (
+        parse("TASKS.md", "".join(f"- [ ] {title}\n" for title in titles.split(" / ")))
+        for titles in (before, after)
+    )
+    play = Play(begin=False)
+    play.feed(Began(play.now, was))
+
+    play.succeeds(ticks=False, plan=now)
+
+    assert play.ordered(ReportAttempt)[0].kind is INCOMPLETE
 
 
 def test_t5_a_rate_limit_is_waited_out_by_the_same_agent_at_the_same_task_and_counts_for_nothing() -> None:
