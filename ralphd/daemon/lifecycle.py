@@ -260,6 +260,7 @@ async def _revive(regent: Regent, services: "Services") -> None:
 
 
 async def _catch_up(regent: Regent, now: "Moment", recovered: list["Recovered"]) -> None:
+    await regent.account.look_at_loop_files()
     async for missed in recovery.catch_up(regent, now, recovered):
         await feed(regent, missed)
 

@@ -95,6 +95,17 @@ def test_an_agents_key_is_on_disk_in_env_alone(daemon: Daemon) -> None:
     assert holders() == ["env"]
 
 
+def test_a_daemon_that_starts_knows_the_progress_of_the_loop(daemon: Daemon) -> None:
+    daemon.start()
+    start(daemon, loop_in(daemon))
+    progress = daemon.becomes("demo", "done", timeout_s=LONG_S)["tasks"]
+    assert progress == {"done": 2, "total": 2}
+
+    daemon.restart()
+
+    assert daemon.view("demo")["tasks"] == progress
+
+
 # --- registration -------------------------------------------------------------------------------------
 
 
