@@ -148,7 +148,10 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     if plan is not None and plan.fault is not None:
         end = EndLoop(78, "configuration", f"the task list cannot be used: {plan.fault}")
         return transitions.ended(loop, end)
+    resumed = event.resumed
     lost = () if memory.in_flight is None else (model.ReportLost(memory.in_flight),)
+    if memory.in_flight and resumed is not None and resumed.task is not None:  # its number is used up
+        resumed = replace(resumed, task=replace(resumed.task, attempt=memory.in_flight.attempt))
     began_at = event.at if memory.began_at is None else memory.began_at
     list_file = plan.file if plan is not None and plan.tasks else None
     memory = replace(memory, began_at=began_at, in_flight=None, list_file=list_file)
@@ -165,8 +168,8 @@ def _begin(loop: Loop, event: model.Began, policy: LoopPolicy) -> LoopStep:
     if news.settled:  # what was done before, and never judged, is done: no later verdict is about it
         loop = _with_verdict(loop, None, policy)
     loop = replace(loop, ledger=tasks.put_back(loop.ledger, news.undone))
-    loop = loop if lost else _asked_once(loop, event.resumed, event.at, policy)  # else it was killed
-    return _iterate(loop, event.at, policy, event.resumed).preceded_by(*lost)
+    loop = loop if lost else _asked_once(loop, resumed, event.at, policy)  # else it was killed
+    return _iterate(loop, event.at, policy, resumed).preceded_by(*lost)
 
 
 def _iterate(loop: Loop, at: Moment, policy: LoopPolicy, resumed: Checkpoint | None = None) -> LoopStep:

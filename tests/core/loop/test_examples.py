@@ -23,6 +23,7 @@ from ralphd.core.loop.model import (
     PendingRequest,
     Previous,
     ReportAttempt,
+    ReportLost,
     SaveCheckpoint,
     StartAttempt,
     StartIteration,
@@ -32,7 +33,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.plan import Plan
 from ralphd.core.supervision.model import Next
-from tests.core.loop.scenes import START, Play, begun, plan_of
+from tests.core.loop.scenes import START, Play, begun, plan_of, resumed_at
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
 TRANSIENT = FailureKind.TRANSIENT
@@ -278,6 +279,15 @@ def test_a_list_that_cannot_be_used_ends_the_loop_as_a_fault_of_the_configuratio
 
     why = "the task list cannot be used: prd.json is not JSON"
     assert play.latest == (EndLoop(78, "configuration", why),)
+
+
+def test_the_number_of_a_lost_attempt_is_not_used_again() -> None:
+    lost = InFlight(1, 2, "claude", "A", "do A", START - 9.0)
+
+    play = begun("A", memory=LoopState(in_flight=lost), resumed=resumed_at("A", 1))
+
+    assert play.ordered(ReportLost) == [ReportLost(lost)]
+    assert play.attempt.iteration.attempt == 3
 
 
 def test_a_loop_that_ends_at_once_tells_a_lost_attempt_for_the_last_time_too() -> None:

@@ -868,7 +868,7 @@ def test_an_attempt_that_was_cut_off_with_its_loop_is_told_by_the_next_loop_once
     again.feed(Began(START + 60.0, again.plan, resumed_at("A", 0, "claude")))
 
     assert again.ordered(ReportLost) == [ReportLost(InFlight(1, 1, "claude", "A", "do A", START))]
-    assert again.loop.memory.in_flight == InFlight(1, 1, "claude", "A", "do A", START + 60.0)
+    assert again.loop.memory.in_flight == InFlight(1, 2, "claude", "A", "do A", START + 60.0)
     again.succeeds()
     assert again.loop.memory.in_flight is None
 
