@@ -30,6 +30,8 @@ def _baseline(guard: View, now: float, *, is_living: bool) -> str:
     since = "" if at is None else f" since {clock(at, now)}"
     match guard.get("baseline"):
         case "green":
+            if not is_living and (commit := guard.get("unjudged_since")):
+                return f"green at {clean(commit)},{since}"
             return "green" + (" before this iteration," if is_living and since else "") + since
         case "red":
             return f"red{since}: commits are not judged"

@@ -136,8 +136,10 @@ def test_what_a_loop_commits_after_its_last_boundary_is_judged_at_its_good_end_e
     guarded.commit("later")
     guarded.ends(1)
     daemon.becomes("demo", "failed")
-    [note] = [note for note in daemon.view("demo")["notes"] if "is not judged" in note]
-    assert note.startswith(f"what was committed after {since} is not judged")
+    view = daemon.view("demo")
+    [note] = [note for note in view["notes"] if "is not judged" in note]
+    assert note.startswith(f"what was committed after {since} is not judged yet")
+    assert (view["guard"]["baseline"], view["guard"]["unjudged_since"]) == ("green", since)
 
     # with an undo below it, it gets no verdict of its own: that is said
     undone = Person(daemon)("undo", "demo")

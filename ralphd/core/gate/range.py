@@ -17,6 +17,7 @@ from ralphd.core.gate.verdict import Baseline, Owner, Position, Result, Verdict,
 from ralphd.core.gate.verdict_views import GateNews, heard
 from ralphd.core.gate.weakened import TestCounts
 from ralphd.core.supervision.model import RunId
+from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 
@@ -246,4 +247,4 @@ def unjudged_since(state: GateState) -> str:
     """Return the commit after which there are commits without a verdict; empty where there are none."""
     if not state.is_open or state.before is None or state.left in (None, state.before):
         return ""
-    return state.before.head or "the beginning"
+    return short_sha(state.before.head or "") or "the beginning"

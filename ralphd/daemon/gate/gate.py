@@ -20,7 +20,6 @@ from ralphd.core.gate.weakened import TestCheck
 from ralphd.core.supervision import events, reports
 from ralphd.core.supervision.model import HAS_A_RUN, Goal, Mode, ReportedTask, RunId, Starting, Supervision
 from ralphd.core.supervision.requests import data_of
-from ralphd.core.text import short_sha
 from ralphd.core.time import rfc3339
 from ralphd.daemon.gate.git_effects import GitEffects, HistoryRepair, PostRunRepair
 from ralphd.daemon.gate.test_runs import GateTestResult, GateTests
@@ -43,10 +42,7 @@ NO_BOUNDARY: Final = (
     "commits are judged only if the command reports the end of each iteration and waits: "
     "ralphctl notify iteration-finished --wait"
 )
-UNJUDGED: Final = (
-    "what was committed after {since} is not judged: its run ended before the iteration did. The first "
-    "verdict of the next run is for it too"
-)
+UNJUDGED: Final = "what was committed after {since} is not judged yet: the next verdict is for it too"
 
 
 class Gate:
@@ -110,7 +106,7 @@ class Gate:
             notes.append(RED_BEFORE)
         at_rest = not (isinstance(self._account.supervision.state, HAS_A_RUN) or self.is_busy)
         if at_rest and has_boundaries and (since := ranges.unjudged_since(state)):
-            notes.append(UNJUDGED.format(since=short_sha(since)))
+            notes.append(UNJUDGED.format(since=since))
         return tuple(notes)
 
     @property
@@ -127,7 +123,7 @@ class Gate:
         """Return what ``view`` is made of: as long as it is equal, so is the view."""
         state, is_on = self._memory.state, self.is_on
         known = (state.baseline, state.since, state.last, state.reverted, self._tests.since)
-        return (is_on, is_on and self._has_boundaries, *known)
+        return (is_on, is_on and self._has_boundaries, ranges.unjudged_since(state), *known)
 
     def view(self) -> dict[str, Any] | None:
         """Return the gate's part of the ralph's view; None where it is off."""
@@ -139,6 +135,7 @@ class Gate:
             "since": None if state.since is None else rfc3339(state.since),
             "testing_since": None if testing_since is None else rfc3339(testing_since),
             "boundaries": self._has_boundaries,
+            "unjudged_since": ranges.unjudged_since(state) or None,
             "verdict": _shown(state.last),
             "reverted": _shown(state.reverted),
         }

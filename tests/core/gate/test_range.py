@@ -369,7 +369,7 @@ def test_a_command_has_boundaries_if_it_waits_at_them(
 
 
 def test_what_no_verdict_was_reached_on_is_named() -> None:
-    assert ranges.unjudged_since(OPEN) == A.head
+    assert A.head is not None and ranges.unjudged_since(OPEN) == A.head[:7]
     assert ranges.unjudged_since(replace(OPEN, before=Position(None, "main"))) == "the beginning"
     for state in (CLOSED, replace(OPEN, left=A), replace(OPEN, left=None), replace(OPEN, before=None)):
         assert ranges.unjudged_since(state) == ""

@@ -23,7 +23,7 @@ REVERTED: dict[str, Any] = {
 }  # fmt: skip
 GUARD: dict[str, Any] = {
     "baseline": "green", "since": "2026-11-21T06:30:00.000000Z", "testing_since": None, "boundaries": True,
-    "verdict": REVERTED, "reverted": REVERTED,
+    "unjudged_since": None, "verdict": REVERTED, "reverted": REVERTED,
 }  # fmt: skip
 
 
@@ -121,6 +121,7 @@ def test_status_says_what_the_tests_say_and_what_was_reverted_last(golden: Golde
     golden(
         {
             "green": status(guard=GUARD, reverts=1),
+            "green before": status(guard={**GUARD, "unjudged_since": "7c8d9e0"}, state="done"),
             "red": status(guard=red),
             "unknown": status(guard=unknown),
             "unknown and stopped": status(guard=unknown, state="stopped"),
