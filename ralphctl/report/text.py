@@ -315,9 +315,11 @@ def _worked_on(task: ReportTask, now: float, known: Collection[str] = ()) -> Pag
 def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
     source = report.source
     number = "" if revert.iteration is None else f" {revert.iteration}"
+    later = (each for each in report.summary.undone if each.at > revert.at and each.put_back_at is None)
+    undo_is_for_later = any(revert.iteration in (None, each.iteration) for each in later)
     if revert.put_back_at is not None:
         way_back = f"restored at {minute(revert.put_back_at, now)}"
-    elif source.is_build:  # no daemon knows this ralph
+    elif source.is_build or undo_is_for_later:
         oldest = revert.commits[-1]
         search = f"git -C {shlex.quote(source.directory)} log --grep 'This reverts commit {oldest}'"
         way_back = f"to restore it, run git revert on the commit that this finds: {typed(search)}"

@@ -191,6 +191,25 @@ def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path,
     assert not re.search(r"(?<!\\)[*`|<](bold|code|b>)", "\n".join(prose))
 
 
+@pytest.mark.parametrize("number", [None, 2])
+def test_undo_is_named_only_for_the_revert_that_it_restores(held: Path, number: int | None) -> None:
+    bad = [{"run_id": f"r{at}", "iteration": number, "task": None, "verdict": "reverted"} for at in (1, 2)]
+    shas = ("abc1234", "def5678")
+    verdicts = [
+        entry("verdict", f"r{at}/verdict", NOW - 90 + at, **told, commits=[sha], reverted=[sha], why="red")
+        for at, (told, sha) in enumerate(zip(bad, shas, strict=True))
+    ]
+    undo = "to restore it: ralphctl undo demo" + (f" {number}" if number else "")
+    ralph(held, iter(verdicts))
+    first, second = text(read(held)).partition("def5678")[::2]
+    assert "This reverts commit abc1234" in first and undo not in first
+    assert undo in second
+
+    with (held / "ralphs" / "demo" / "history.jsonl").open("a") as history:
+        history.write(json.dumps(entry("undo", "r1/undo", NOW - 60, commits=["def5678"])) + "\n")
+    assert undo in text(read(held)).partition("def5678")[0]
+
+
 def test_a_task_done_in_an_iteration_for_another_is_not_told_as_open(held: Path) -> None:
     told = {"run_id": "r1", "iteration": 1, "task": {"id": "US-1", "title": "one"}}
     ralph(held, iter([attempt(NOW - 60, told, 1, kind="agent_crash")]))
