@@ -69,7 +69,7 @@ def _task(task: Task, plan: Plan) -> str:
 
 
 def _reverted(notice: "RevertNotice") -> str:
-    see = f"`git show {' '.join(notice.commits[:1])}` shows them"
+    see = f"`git show {' '.join(notice.commits)}` shows them"
     lines = [
         "## Reverted", "",
         f"The commits for this task were reverted ({', '.join(notice.commits)}): {_cut(notice.why)}.",

@@ -165,7 +165,7 @@ def test_an_indented_fence_ends_nothing() -> None:
 @pytest.mark.parametrize(
     ("commits", "where"),
     [
-        (("abc1234", "def5678"), "; `git show abc1234` shows them."),
+        (("abc1234", "def5678"), "; `git show abc1234 def5678` shows them."),
         ((), "."),
     ],
 )
