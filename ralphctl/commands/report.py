@@ -55,6 +55,7 @@ def report(
     gc.disable()  # hundreds of thousands of objects without cycles, then the process ends: saves a quarter
     sources = read.choose(None if name is None else check_name(name), here(), os.environ, every=every)
     reports = [read.read(source, since, until, now) for source in sources]
+    gc.freeze()  # what was read stays until the process ends, and is not gone through once more at its end
     queues = read.landing(reports, since, until)
     if wants_json():
         print(json.dumps(model.document(reports, since, until) | {"landing": queues}, ensure_ascii=False))
