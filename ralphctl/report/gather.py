@@ -5,14 +5,13 @@ which reach into it, and for reverts, which a person may have undone later.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from ralphctl.format.humanize import count, part
 from ralphctl.report import history, model
 from ralphctl.report.history import HistoryEntry, HistoryReader, amount, moment, text, whole
 from ralphctl.report.times import Iteration, Timeline, shares
-from ralphd.core.gate.git_repair import repair_of
 from ralphd.core.time import Moment
 
 TAIL_LINES: Final = 8
@@ -96,6 +95,8 @@ class Gatherer:
         self._summary.calls.append(model.ReportCall(at, text(part(entry, "data").get("message"))))
 
     def _repair(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
+        from ralphd.core.gate.git_repair import repair_of  # hardly ever needed, and slow to import
+
         self._summary.repairs.append({"at": at, **repair_of(entry)})
 
     def _undo_anywhere(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
@@ -103,7 +104,7 @@ class Gatherer:
         self._put_back[text(entry.get("key")).removesuffix("/undo")] = at
 
     def _undo(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
-        self._add_commits(self._task(entry), entry.get("made"), newest_first=True)
+        self._add_commits(self._task(entry), reversed(history.commits(entry.get("made"))))
 
     def _attempt(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._summary.attempts += 1
@@ -126,25 +127,24 @@ class Gatherer:
 
     def _iteration(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
         self._summary.iterations += 1
-        self._effort(of)[1] += len(history.commits(entry.get("commits")))
-        task = self._task(entry)
+        task, shas = self._task(entry), history.commits(entry.get("commits"))
+        self._effort(of)[1] += len(shas)
         self._task_iterations[task.id][of[1]] = None
         if entry.get("complete") is True:
             self._done.append((text(entry.get("key")), at, task))
-        self._add_commits(task, entry.get("commits"))
+        self._add_commits(task, shas)
 
     def _effort(self, of: Iteration) -> list[int]:
         return self._summary.efforts.setdefault(of, [0, 0])
 
     def _verdict(self, entry: HistoryEntry, at: Moment, of: Iteration) -> None:
-        task = self._task(entry)
-        self._add_commits(task, entry.get("commits"), newest_first=True)
-        if entry.get("verdict") == "untested" and history.commits(entry.get("commits")):
+        task, shas = self._task(entry), history.commits(entry.get("commits"))
+        self._add_commits(task, reversed(shas))
+        if shas and entry.get("verdict") == "untested":
             self._summary.unjudged += 1
         name, why = None if task.id is None else {"id": task.id, "title": task.title}, text(entry.get("why"))
         if entry.get("weakened"):
-            shas = tuple(history.commits(entry.get("commits")))
-            weakened = model.ReportWeakened(at, of[1], name, shas, text(entry.get("verdict")), why)
+            weakened = model.ReportWeakened(at, of[1], name, tuple(shas), text(entry.get("verdict")), why)
             self._summary.weakened.append(weakened)
         if reverted := tuple(history.commits(entry.get("reverted"))):
             tail = history.last_lines(entry.get("tail"), TAIL_LINES)
@@ -176,12 +176,11 @@ class Gatherer:
             self._last_task = named, task
         return self._last_task[1]
 
-    def _add_commits(self, task: model.ReportTask, shas: object, *, newest_first: bool = False) -> None:
+    def _add_commits(self, task: model.ReportTask, shas: Iterable[str]) -> None:
         known = self._task_commits[task.id]
-        if new := history.commits(shas, known):
-            for sha in reversed(new) if newest_first else new:
-                known.setdefault(sha[: history.SHORT], sha)
-                self._commits.setdefault(sha[: history.SHORT], sha)
+        for sha in shas:
+            known.setdefault(digits := sha[: history.SHORT], sha)
+            self._commits.setdefault(digits, sha)
 
     def finish(self, current: model.ReportedState, now: Moment, reader: HistoryReader) -> model.SpanSummary:
         """Return the summary, once. ``now`` is not before the end of the span; ``reader`` has read it all."""

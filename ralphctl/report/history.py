@@ -7,7 +7,7 @@ bounds, and any value in it may be missing or of another type.
 import json
 import os
 import re
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -164,11 +164,10 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def commits(value: object, known: Container[str] = ()) -> list[str]:
-    """Return the commits in a list, without those whose first digits are ``known``."""
-    if not value or not isinstance(value, list):
-        return []
-    return [sha for sha in value if isinstance(sha, str) and sha[:SHORT] not in known and SHA.fullmatch(sha)]
+def commits(value: object) -> list[str]:
+    """Return the commits in a list."""
+    shas = value if isinstance(value, list) else ()
+    return [sha for sha in shas if isinstance(sha, str) and SHA.fullmatch(sha)]
 
 
 def last_lines(value: object, most: int) -> tuple[str, ...]:
