@@ -179,7 +179,7 @@ class SpanSummary:
     since: Moment
     until: Moment
     shares: Sequence[TimeShare] = ()
-    stretches: Sequence[Any] = ()
+    stretches: Mapping[tuple[int, str, str | None], Sequence[strip.Span]] = field(default_factory=dict)
     tasks: Sequence[ReportTask] = ()
     undone: Sequence[ReportRevert] = ()
     weakened: list[ReportWeakened] = field(default_factory=list)

@@ -6,8 +6,9 @@ which anything ran: a test of seconds after each iteration would hide the work o
 """
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ralphctl.format.output import RED, paint
 from ralphctl.format.state_text import COLOURS
@@ -46,7 +47,7 @@ def state_of(use: str, reason: str | None) -> str:
 
 
 def cells(
-    stretches: Iterable[tuple[Moment, Moment, tuple[int, str, str | None], Any]],
+    stretches: Mapping[tuple[int, str, str | None], Iterable[Span]],
     marks: Iterable[tuple[Moment, str]],
     since: Moment,
     until: Moment,
@@ -54,26 +55,26 @@ def cells(
 ) -> list[str]:
     """Return the states of ``number`` cells that share the time from ``since`` to ``until`` equally.
 
-    A stretch is a begin, an end, and a rank with use and reason: where stretches overlap, the smallest rank
-    counts. One that ends before it begins, or has no times (NaN), counts for nothing. ``marks`` are moments.
+    The key of stretches is a rank with use and reason: where stretches overlap, the smallest rank counts. One
+    that ends before it begins counts for nothing. ``marks`` are moments.
     """
     if until <= since:
         return ["stopped"] * number
-    begin, end = round(since * _MICRO), max(round(until * _MICRO), round(since * _MICRO) + number)
+    begin, last = round(since * _MICRO), round(until * _MICRO)
+    end = max(last, begin + number)
     edges = [begin + (end - begin) * i // number for i in range(number + 1)]
-    spans: dict[tuple[int, str], list[Span]] = {}
-    for first, last, (rank, use, reason), _ in stretches:
-        if first < last and first < until and last > since:
-            span = round(max(first, since) * _MICRO), round(min(last, until) * _MICRO)
-            spans.setdefault((rank, state_of(use, reason)), []).append(span)
+    spans: dict[tuple[int, str], list[Span]] = defaultdict(list)
+    for (rank, use, reason), each in stretches.items():
+        spans[rank, state_of(use, reason)] += clipped(each, begin, last)
     ranked = sorted(spans)
-    took: list[dict[str, int]] = [{} for _ in range(number)]
+    took: list[dict[str, int]] = [defaultdict(int) for _ in range(number)]
+    i = 0
     for from_, to, which in pieces([spans[key] for key in ranked]):
         state = ranked[which][1]
-        i = bisect_right(edges, from_) - 1
-        while state != "stopped" and from_ < to and i < number:
-            took[i][state] = took[i].get(state, 0) + min(to, edges[i + 1]) - from_
-            from_, i = edges[i + 1], i + 1
+        while to > edges[i + 1]:
+            took[i][state] += max(edges[i + 1] - from_, 0)
+            from_, i = max(from_, edges[i + 1]), i + 1
+        took[i][state] += to - from_
     shown = [{_worst_lasting(each)} for each in took]
     for at, state in marks:
         if since <= at <= until:
@@ -82,9 +83,15 @@ def cells(
 
 
 def _worst_lasting(took: Mapping[str, int]) -> str:
-    least = sum(took.values())
+    least = sum(took.values()) - took.get("stopped", 0)
     counting = (state for state in WORST_FIRST if took.get(state, 0) * _LASTING >= least > 0)
     return next(counting, "stopped")
+
+
+def clipped(spans: Iterable[Span], begin: int, end: int) -> list[Span]:
+    """Return what of the spans lies between ``begin`` and ``end``."""
+    return [(first if first > begin else begin, last if last < end else end)
+            for first, last in spans if first < last and first < end and last > begin]  # fmt: skip
 
 
 def pieces(ranked: Sequence[list[Span]]) -> Iterator[tuple[int, int, int]]:

@@ -5,13 +5,13 @@ clock that was set back leaves stretches that end before they begin: these count
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from ralphctl.report.history import HistoryEntry, amount, failure_of, moment, text
 from ralphctl.report.model import MICRO, REQUESTED_PAUSES, TIME_USES, WAITS, ReportedState, TimeShare
-from ralphctl.report.strip import pieces
+from ralphctl.report.strip import Span, clipped, pieces
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 from ralphd.overview import known_reason
@@ -139,8 +139,8 @@ class Timeline:
             self._stretches.append((max(silent_from, begin), at, _HANG, None))
         self._ended.append((begin, at, entry))
 
-    def finish(self, current: ReportedState, now: Moment) -> list[Stretch]:
-        """Return all stretches, with those of the live run and of the gaps between runs."""
+    def finish(self, current: ReportedState, now: Moment) -> dict[_Label, list[Span]]:
+        """Return all stretches by label, with those of the live run and of the gaps between runs."""
         ended = sorted(self._ended, key=lambda each: each[1])
         for (_, end, entry), (begin, _, after) in pairwise(ended):
             self._gap(end, begin, entry, text(after.get("run_id")))
@@ -155,10 +155,11 @@ class Timeline:
         elif ended and current.is_blocked:
             label = _PERSON if current.waits_for is None else _label("wait", current.waits_for)
             self._stretches.append((ended[-1][1], now, label, None))
-        if not self._reverted:
-            return self._stretches
-        return [(begin, end, _UNDONE.get(label, label) if of in self._reverted else label, of)
-                for begin, end, label, of in self._stretches]  # fmt: skip
+        spans: dict[_Label, list[Span]] = defaultdict(list)
+        for begin, end, label, of in self._stretches:
+            kind = _UNDONE.get(label, label) if of in self._reverted else label
+            spans[kind].append((round(begin * MICRO), round(end * MICRO)))
+        return spans
 
     def _gap(self, begin: Moment, end: Moment, entry: HistoryEntry, run_after: str) -> None:
         """Add why nothing ran between two runs, of which ``entry`` is the end of the first."""
@@ -184,16 +185,12 @@ class Timeline:
             run.wait = None
 
 
-def shares(stretches: Iterable[Stretch], since: Moment, until: Moment) -> tuple[TimeShare, ...]:
+def shares(stretches: Mapping[_Label, Iterable[Span]], since: Moment, until: Moment) -> tuple[TimeShare, ...]:
     """Return the parts of the span by use, longest first; unknown time is ``off``."""
     begin, end = round(since * MICRO), round(until * MICRO)
-    spans: dict[_Label, list[tuple[int, int]]] = defaultdict(list)
-    for from_, to, label, _ in stretches:
-        first, last = max(round(from_ * MICRO), begin), min(round(to * MICRO), end)
-        if first < last:
-            spans[label].append((first, last))
+    spans = {label: clipped(each, begin, end) for label, each in stretches.items()}
     if begin < end:
-        spans[_background("off")].append((begin, end))
+        spans[_background("off")] = [(begin, end)]
     took: dict[int, int] = defaultdict(int)
     ranked = sorted(spans, key=lambda label: (label[0], label[2] or ""))
     for first, last, which in pieces([spans[label] for label in ranked]):

@@ -2,7 +2,8 @@
 
 import math
 import time
-from typing import Any
+from collections import defaultdict
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -11,24 +12,35 @@ from hypothesis import strategies as st
 from ralphctl.report import strip
 from ralphctl.report.model import TIME_USES
 from ralphctl.report.page import PageStrip, ReportPage, plain_text
-from ralphctl.report.strip import WORST_FIRST, cells, pieces, state_of
+from ralphctl.report.strip import WORST_FIRST, Span, pieces, state_of
 
 _RANKS = {use: rank for rank, use in enumerate(TIME_USES)}
-Stretch = tuple[float, float, tuple[int, str, str | None], Any]
+Label = tuple[int, str, str | None]
+Stretch = tuple[Label, Span]
 
 
 def stretch(begin: float, end: float, use: str, reason: str | None = None) -> Stretch:
-    return begin, end, (_RANKS[use], use, reason), None
+    return (_RANKS[use], use, reason), (round(begin * 1_000_000), round(end * 1_000_000))
 
 
-TIMES = st.one_of(st.floats(-500, 1500), st.sampled_from([math.nan, math.inf, -math.inf, 0.0, 1000.0]))
+def cells(
+    night: Iterable[Stretch], marks: list[tuple[float, str]], since: float, until: float, number: int = 64
+) -> list[str]:
+    by_label = defaultdict[Label, list[Span]](list)
+    for label, span in night:
+        by_label[label].append(span)
+    return strip.cells(by_label, marks, since, until, number)
+
+
+TIMES = st.one_of(st.floats(-500, 1500), st.sampled_from([-1e12, 1e12, 0.0, 1000.0]))
 STRETCHES = st.lists(
     st.builds(
         stretch, TIMES, TIMES, st.sampled_from([*TIME_USES]), st.sampled_from(["usage_limit", "crash"])
     ),
     max_size=12,
 )
-MARKS = st.lists(st.tuples(TIMES, st.sampled_from(["failed", "reverted"])), max_size=4)
+MOMENTS = st.one_of(TIMES, st.sampled_from([math.nan, math.inf, -math.inf]))
+MARKS = st.lists(st.tuples(MOMENTS, st.sampled_from(["failed", "reverted"])), max_size=4)
 
 
 @pytest.mark.parametrize(
