@@ -69,7 +69,9 @@ def _recovered(path: Path, kept_as: Path | None, rebuilt_from: str) -> Recovered
 
 def run_directories(runs: Path) -> list[RunDirectory]:
     """Return all runs that are kept, oldest first."""
-    return [RunDirectory(path) for path in sorted(runs.iterdir()) if path.is_dir()] if runs.exists() else []
+    with suppress(FileNotFoundError):
+        return [RunDirectory(path) for path in sorted(runs.iterdir()) if path.is_dir()]
+    return []
 
 
 def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) -> RalphRecord | None:
