@@ -40,8 +40,7 @@ class Choice:
 
 def is_open(task: Task, ledger: Ledger) -> bool:
     """Return whether work is left on a task: it is not ticked, or its commits or its review failed since."""
-    record = record_of(task, ledger)
-    return not (_is_ticked(task, record) and _may_be_done(record))
+    return not _is_done(task, record_of(task, ledger))
 
 
 def open_tasks(plan: Plan | None, ledger: Ledger) -> tuple[Task, ...]:
@@ -213,19 +212,17 @@ def ended(ledger: Ledger, task: Task, state: TaskState) -> Ledger:
 def unjudged(before: Ledger, after: Ledger) -> Ledger:
     """Return ``after`` with a verdict expected for each task that was completed since ``before``."""
     done = TaskState.COMPLETE
-    new = {
-        id_ for id_, each in after.items() if each.state is done and before.get(id_, each).state is not done
-    }
+    new = {id_ for id_, it in after.items() if it.state is done and before.get(id_, it).state is not done}
     return {id_: replace(each, unjudged=each.unjudged or id_ in new) for id_, each in after.items()}
 
 
 def judged(
     ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Collection[str] = (),
-    did_another: bool = False,
+    other: bool = False,
 ) -> Ledger:  # fmt: skip
     """Apply a verdict (R9); None: no gate is configured. ``taken`` are the tasks whose ticks a revert took.
 
-    ``did_another``: the agent did another task than that of the verdict, so a revert counts against both: an
+    ``other``: the agent did another task than that of the verdict, so a revert counts against both: an
     agent that always does the same task would else be run for ever.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
@@ -254,7 +251,7 @@ def judged(
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
     for id_ in dict.fromkeys((*own, *lost)):
         record, was = replace(after[id_], reverted=note, unjudged=False), ledger.get(id_)
-        if was is not None and (was.unjudged or (did_another and id_ == task)):
+        if was is not None and (was.unjudged or (other and id_ == task)):
             count = record.failure_count + 1
             record = replace(
                 record, failure_count=count, last_kind=FailureKind.AGENT_INCOMPLETE, last_attempt=0,
@@ -311,19 +308,16 @@ def reopened(ledger: Ledger, ids: Iterable[str]) -> Ledger:
 
 def redone(ledger: Ledger, ids: Iterable[str]) -> Ledger:
     """Have the list decide on these tasks again: new commits were made when they were ticked."""
-    again = (ledger[id_] for id_ in ids if id_ in ledger)
-    return {**ledger, **{each.id: replace(each, reopened=False) for each in again}}
+    return {**ledger, **{id_: replace(ledger[id_], reopened=False) for id_ in ids if id_ in ledger}}
 
 
 def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:
     """Return the ledger as the list has it now: ticked is complete, in progress is pending."""
     synced = dict(ledger)
-    for task in tasks_of(plan):
+    for task in [each for each in tasks_of(plan) if not each.elsewhere]:
         record = record_of(task, ledger)
         state = record.state
-        if task.elsewhere:
-            continue
-        if _is_ticked(task, record) and _may_be_done(record):
+        if _is_done(task, record):
             state = TaskState.COMPLETE
         elif state in (TaskState.IN_PROGRESS, TaskState.COMPLETE):
             state = TaskState.PENDING
@@ -331,9 +325,6 @@ def sync_with_plan(ledger: Ledger, plan: Plan | None) -> Ledger:
     return synced
 
 
-def _is_ticked(task: Task, record: TaskRecord) -> bool:
-    return record.state is TaskState.COMPLETE if task.added else task.status is TaskStatus.DONE
-
-
-def _may_be_done(record: TaskRecord) -> bool:
-    return not (record.reopened or record.unreviewed)
+def _is_done(task: Task, record: TaskRecord) -> bool:
+    is_ticked = record.state is TaskState.COMPLETE if task.added else task.status is TaskStatus.DONE
+    return is_ticked and not (record.reopened or record.unreviewed)
