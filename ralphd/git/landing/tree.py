@@ -24,7 +24,7 @@ from typing import Final
 from ralphd.git.landing.merge import KEPT_REFS
 from ralphd.git.rewrite.reapply import REBASED
 from ralphd.git.runner import GitRunner, NotDone, isolated, name_list
-from ralphd.plain_files import open_plain
+from ralphd.plain_files import Descriptor
 
 LIMIT_S: Final = 600.0
 REASON: Final = "ralphd: the landing queue"
@@ -168,8 +168,9 @@ def _is_as(path: bytes, mode: bytes, blob: str) -> bool:
     if not (blob and is_plain and _MODES[status.st_mode & 0o100] == mode):
         return False
     try:
-        with open_plain(os.fsdecode(path)) as file:
-            return _blob_of(iter(lambda: file.read(_CHUNK), b""), status.st_size, blob) == blob
+        with Descriptor(os.fsdecode(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY) as file:
+            size, is_plain = min(status.st_size + 1, _CHUNK), stat.S_ISREG(os.fstat(file).st_mode)
+            return is_plain and _blob_of(iter(lambda: os.read(file, size), b""), status.st_size, blob) == blob
     except OSError:  # it is somebody else's
         return False
 
