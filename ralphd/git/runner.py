@@ -380,11 +380,11 @@ def isolated(git: GitRunner, scratch: Path | None = None) -> Iterator[dict[str, 
             shutil.rmtree(each, ignore_errors=True)
     with TemporaryDirectory(prefix=f"{_PREFIX}{os.getpid()}.", dir=scratch) as name:
         common, real = Path(name), git.repository.common
-        is_sha256 = git.line("rev-parse", "--show-object-format") == "sha256"
+        refs = git.output("for-each-ref", "--format=%(objectname) %(refname)")  # what a fetch need not bring
+        is_sha256 = len((refs or git.output("hash-object", "--stdin")).split()[0]) == 64
         extension = "[extensions]\nobjectFormat = sha256\n" if is_sha256 else ""
         (common / "config").write_text(_CONFIG.format(version=int(is_sha256)) + extension)
         (common / "refs").mkdir()
-        refs = git.output("for-each-ref", "--format=%(objectname) %(refname)")  # what a fetch need not bring
         (common / "packed-refs").write_bytes(refs)
         with suppress(OSError):
             (common / "shallow").write_bytes(read_plain(real / "shallow", _SHALLOW_BYTES))

@@ -117,7 +117,7 @@ class _Batch:
         if not each.undoes and is_ancestor(git, each.head, self.base):
             self.present.append(each.id)
             return
-        if not each.undoes and is_ancestor(git, each.head, self.head):
+        if not each.undoes and self.head != self.base and is_ancestor(git, each.head, self.head):
             return  # another one of the batch brings it; then it is present, or is tested alone
         try:
             new = _with(git, self.head, each, self._own_list)
@@ -141,7 +141,7 @@ def merge_into(git: GitRunner, head: str, name: str, tip: str, own_list: str) ->
 
 def is_ancestor(git: GitRunner, older: str, newer: str) -> bool:
     """Whether ``newer`` has ``older``. Raises NotDone where git cannot say."""
-    code, _ = git.run("merge-base", "--is-ancestor", older, newer)
+    code = 0 if older == newer else git.run("merge-base", "--is-ancestor", older, newer)[0]
     if code not in (0, 1):
         raise NotDone(f"git merge-base ended with {code} for {short_sha(older)}")
     return code == 0

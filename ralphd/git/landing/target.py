@@ -114,7 +114,8 @@ class TargetBranch:
                 carry_out(place, lambda _: "")  # rolls back what a killed daemon began; needs no remote
         if not is_ancestor(git, old.tip, new):
             return Hindered(f"{short_sha(new)} does not contain {short_sha(old.tip)}")
-        current, git = self.read(git, fetches=True, also=new), GitRunner(git.directory)
+        current = self.read(git, fetches=True, also=new)
+        git = GitRunner(git.directory) if self.target.url else git
         if is_ancestor(git, new, current.tip) or (current.landed and is_ancestor(git, new, current.landed)):
             return self._moved(git, current, new)
         if current.tip != old.tip:
