@@ -342,7 +342,7 @@ class _Git(subprocess.Popen[bytes]):
             with suppress(OSError), os.fdopen(os.pidfd_open(self.pid), "rb", buffering=0) as pidfd:
                 poll = select.poll()
                 poll.register(pidfd, select.POLLIN)
-                poll.poll(timeout * 1000)
+                timeout = timeout if poll.poll(max(timeout, 0.0) * 1000) else 0.0
         return super().wait(timeout)
 
 

@@ -1,5 +1,7 @@
 """A git that is slow, or a script that starts the real one: it is given up in time, and leaves nothing."""
 
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -39,6 +41,23 @@ def test_what_git_has_started_ends_with_it(tmp_path: Path, pids: Path) -> None:
     assert time.monotonic() - began < 1.0 + 5.0
     (child,) = children(pids)
     wait_for(lambda: not is_alive(child), what="its end")
+
+
+@pytest.mark.parametrize("limit_s", [-0.001, 0.0, 0.1])
+def test_the_end_of_a_git_is_awaited_once_and_no_longer_than_its_limit(
+    tmp_path: Path, pids: Path, limit_s: float
+) -> None:
+    git = repo.started(
+        tmp_path, "rev-parse", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        with pytest.raises(subprocess.TimeoutExpired) as late:
+            git.wait(limit_s)
+        assert late.value.timeout == 0.0, "it has waited for its limit already"
+        assert git.poll() is None
+    finally:
+        repo.ended(git)
+    assert git.wait(60.0) == -signal.SIGKILL
 
 
 def test_a_list_that_is_given_up_leaves_nothing_running(tmp_path: Path, pids: Path) -> None:
