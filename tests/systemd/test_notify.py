@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -234,6 +235,7 @@ def _passes(ralph: _Ralph, services: _Services) -> Iterator[None]:
 
     class Events:
         degraded: None = None
+        file = SimpleNamespace(is_gone=False)
 
     async def drift(_: object, account: object) -> None: ...
 
