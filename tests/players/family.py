@@ -38,9 +38,12 @@ os.waitpid(between, 0)  # whoever has read all names finds nobody else
 if os.fork() == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     rest("stubborn")
+executed, here = os.pipe()
 if os.fork() == 0:
     say("cleared")
     os.execve(sys.executable, [sys.executable, "-S", "-E", "-c", FOREVER], {})
+os.close(here)
+os.read(executed, 1)  # its end is closed by execve: whoever has read all names finds no environment there
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 say("leader")
 if "leave" in sys.argv:
