@@ -164,7 +164,7 @@ async def recover(roster: Roster, services: "Services", events: "EventStore") ->
     homes = sorted(path for path in roster.home.iterdir() if path.is_dir()) if roster.home.exists() else []
     regents = [regent for home in homes if (regent := await load(home, roster, services, recovered))]
     await _publish(recovered, services)
-    if events.file.is_new and regents:
+    if events.recovered or (events.file.is_new and regents):
         await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
         for regent in regents:
             await _escalate_again(regent, services)

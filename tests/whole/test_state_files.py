@@ -113,6 +113,16 @@ def test_a_saved_time_that_no_calendar_has_keeps_nobody_from_the_status(
     assert [event["data"]["file"] for event in daemon.events("state.recovered")] == ["regent-state.json"]
 
 
+def test_broken_events_are_told_though_there_is_no_ralph(daemon: Daemon) -> None:
+    daemon.start()
+    daemon.kill()
+    for beside in daemon.state.glob("events.db-*"):
+        beside.unlink()
+    garbage(daemon.state / "events.db")
+    daemon.start()
+    assert [event["data"]["file"] for event in daemon.events("state.recovered")] == ["events.db"]
+
+
 def test_an_end_is_told_once_over_the_loss_of_the_state(daemon: Daemon, witness: Witness) -> None:
     daemon.start()
     witness.register()
