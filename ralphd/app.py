@@ -85,7 +85,7 @@ class Ownership:
 
 
 def own(state_directory: Path) -> Ownership:
-    """Lock the state directory, and change nothing but what is in the place of its own files.
+    """Lock the state directory. What is in place of its lock or log and is no regular file is set aside.
 
     Raise DaemonBusy, which names the owner, or DirectoryUnusable.
     """

@@ -223,7 +223,7 @@ undrain = _drain("undrain", "Have HOST (this machine unless given) take items ag
 
 
 def _noted(fleet: View) -> View:
-    """Print that the fleet is shown as last known, or what is wrong with it, and return it."""
+    """Return ``fleet``, after a note if the hub is unreachable or something else is wrong."""
     if not fleet["connected"]:
         at = moment(fleet["as_of"])
         since = f"as of {clock(at, time.time())}" if at else "nothing is known yet"

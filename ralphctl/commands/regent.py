@@ -30,7 +30,7 @@ _APPLIED_AT_ONCE = (
 )
 """How keys begin that no ralph has to be reloaded for, as in ``config.keys.is_daemons``."""
 _READ_AT_START = ("_seconds", "work_directory")
-"""How those of a fleet end that a daemon reads at its start only."""
+"""How the keys of ``[fleet]`` end that a daemon reads only at its start."""
 
 
 @click.group(cls=click_ext.LazyGroup)

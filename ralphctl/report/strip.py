@@ -55,8 +55,8 @@ def cells(
 ) -> list[str]:
     """Return the states of ``number`` cells that share the time from ``since`` to ``until`` equally.
 
-    The key of stretches is a rank with use and reason: where stretches overlap, the smallest rank counts. One
-    that ends before it begins counts for nothing. ``marks`` are moments.
+    ``stretches`` has the spans of each label (rank, use, reason). Where spans overlap, the smallest rank
+    counts; a span that ends before it begins is ignored. ``marks`` are moments.
     """
     if until <= since:
         return ["stopped"] * number

@@ -47,7 +47,7 @@ def make_hub(
     record = hub.read_record(directory)
     ca, name = hub.pem(directory / "ca.pem").decode("ascii"), record.admin.name
     own = Joined(name, (f"tls://localhost:{record.port}",), ca, hub_host=name)
-    if own != member:  # else the items stay that it knows
+    if own != member:  # ``keep`` deletes the items that this machine knows
         joining.keep(fleet_directory(environ), own, seed=keys.read_seed(directory / "admin.seed"))
     return made
 
@@ -98,9 +98,8 @@ def leave(environ: Mapping[str, str]) -> tuple[str, list[str]]:
     Raises NotFound.
     """
     directory = fleet_directory(environ)
-    return joining.leave(directory), [
-        each.stem for each in sorted((directory / joining.HOLDS).glob("i-*.json"))
-    ]
+    held = sorted((directory / joining.HOLDS).glob("i-*.json"))
+    return joining.leave(directory), [each.stem for each in held]
 
 
 def forget(environ: Mapping[str, str], name: str) -> bool:

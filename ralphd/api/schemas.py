@@ -99,7 +99,7 @@ class GuardView(BaseModel):
     """Where the guard stands. ``baseline``: what the tests said before what is under way, ``since`` when.
 
     ``boundaries`` is false where the command reports no end of an iteration, so that nothing is judged.
-    Commits that earlier runs made after ``unjudged_since`` have no verdict that is final.
+    Commits of earlier runs after ``unjudged_since`` have no final verdict yet.
     ``reverted`` is the last verdict by which something was reverted, unless it was undone.
     """
 

@@ -428,8 +428,8 @@ class Regent:
             before = self.account.supervision
             answered = step(before, fact, self.account.policy)
             if (why := answered.refusal) is not None:
-                is_resume = isinstance(fact, events.ResumeRequested)
-                mend = f"ralphctl {'start' if is_resume else 'status'} {self.name}"
+                verb = "start" if isinstance(fact, events.ResumeRequested) else "status"
+                mend = f"ralphctl {verb} {self.name}"
                 if isinstance(fact, reports.Reported):
                     raise errors.StaleReport("the report was not acted upon", why=why, mend=mend)
                 raise errors.WrongState(f"{self.name} cannot do that now", why=why, mend=mend)

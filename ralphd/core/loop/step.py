@@ -362,7 +362,7 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     taken = tasks.unticked(plan) & before
     loop = replace(loop, plan=plan, ledger=tasks.sync_with_plan(loop.ledger, plan))
     if not event.unheard:
-        loop = _with_verdict(loop, event.verdict, policy, taken, other=stage.did_another)
+        loop = _with_verdict(loop, event.verdict, policy, taken, did_another=stage.did_another)
     loop = _with_answer(loop, event)
     is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
     candidates = tasks.may_be_tried(plan, loop.ledger, max_task_failures=policy.max_task_failures)
@@ -382,10 +382,12 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
 
 
 def _with_verdict(
-    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Collection[str] = (), other: bool = False
-) -> Loop:
+    loop: Loop, verdict: Verdict | None, policy: LoopPolicy, taken: Collection[str] = (), *,
+    did_another: bool = False,
+) -> Loop:  # fmt: skip
     """Apply the verdict on the loop's commits; None: no gate is configured (R9)."""
-    ledger = tasks.judged(loop.ledger, verdict, a_round=failures_per_round(policy), taken=taken, other=other)
+    a_round = failures_per_round(policy)
+    ledger = tasks.judged(loop.ledger, verdict, a_round=a_round, taken=taken, did_another=did_another)
     boundary = loop.memory.judged if verdict is None else verdict.boundary_id
     return replace(loop, ledger=ledger, memory=replace(loop.memory, judged=boundary))
 

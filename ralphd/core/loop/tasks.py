@@ -218,12 +218,12 @@ def unjudged(before: Ledger, after: Ledger) -> Ledger:
 
 def judged(
     ledger: Ledger, verdict: "Verdict | None", *, a_round: int, taken: Collection[str] = (),
-    other: bool = False,
+    did_another: bool = False,
 ) -> Ledger:  # fmt: skip
     """Apply a verdict (R9); None: no gate is configured. ``taken`` are the tasks whose ticks a revert took.
 
-    ``other``: the agent did another task than that of the verdict, so a revert counts against both: an
-    agent that always does the same task would else be run for ever.
+    ``did_another``: the agent did another task than the one of the verdict. A revert then counts against
+    both, otherwise an agent that always does the same task would be run for ever.
 
     A task whose commits stay starts without failures if it opens again. A task whose commits were reverted is
     open again, which counts as a failure: after every ``a_round`` of them it is put back behind the others.
@@ -251,7 +251,7 @@ def judged(
     after = dict(reopened(ledger, dict.fromkeys((*own, *lost))))
     for id_ in dict.fromkeys((*own, *lost)):
         record, was = replace(after[id_], reverted=note, unjudged=False), ledger.get(id_)
-        if was is not None and (was.unjudged or (other and id_ == task)):
+        if was is not None and (was.unjudged or (did_another and id_ == task)):
             count = record.failure_count + 1
             record = replace(
                 record, failure_count=count, last_kind=FailureKind.AGENT_INCOMPLETE, last_attempt=0,
@@ -307,7 +307,7 @@ def reopened(ledger: Ledger, ids: Iterable[str]) -> Ledger:
 
 
 def redone(ledger: Ledger, ids: Iterable[str]) -> Ledger:
-    """Have the list decide on these tasks again: new commits were made when they were ticked."""
+    """Let the list say again whether these tasks are done: they were ticked together with new commits."""
     return {**ledger, **{id_: replace(ledger[id_], reopened=False) for id_ in ids if id_ in ledger}}
 
 

@@ -240,7 +240,7 @@ class Holder(LeaseKeeper):
         self._record(None)
 
     async def _stop(self) -> None:
-        """Stop the ralph: after its iteration, if that is wanted until then, and while the lease is ours."""
+        """Stop the ralph. If its end is patient, first wait for the iteration while the item is ours."""
         if self._end is not None and self._end.is_patient:
             stopping = self._tasks.create_task(self.work.stop(at_once=False))
             stopping.add_done_callback(lambda _: self._changed.set())

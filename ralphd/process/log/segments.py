@@ -87,9 +87,8 @@ class RunFiles(_WatchedDirectory):
         """Return the numbers of the segments that are kept, in order."""
         names = self.names()
         if names is not self._sorted[0]:
-            matches = filter(None, map(_SEGMENT.fullmatch, names))
-            plain = (int(each[1]) for each in matches if status_of(self.path / each[0]))
-            self._sorted = names, tuple(sorted(plain))
+            segments = [each for each in names if _SEGMENT.fullmatch(each) and status_of(self.path / each)]
+            self._sorted = names, tuple(sorted(int(each.rpartition(".")[2]) for each in segments))
         return self._sorted[1]
 
     def segment(self, number: int) -> Path:
