@@ -46,6 +46,13 @@ def entry(kind: str, **data: Any) -> dict[str, Any]:
     return {"kind": kind, "key": "k", "at": AT, "run_id": "r1", **data}
 
 
+@pytest.mark.parametrize("word", ["told", "estimated", "unknown"])
+def test_the_history_has_the_words_of_docs_files_for_the_source_of_a_cost(word: str) -> None:
+    _, data = entry_of(report(AttemptFinished("aider", "ok", cost_source=CostSource(word))), HELLO)
+
+    assert data["cost_source"] == word
+
+
 def test_the_history_keeps_all_of_an_attempt() -> None:
     kept = entry_of(report(WHOLE), HELLO)
 
@@ -155,8 +162,8 @@ def test_an_attempt_is_one_line_for_people() -> None:
         ({"task": {"id": "Parse", "title": "Parse"}}, "- 2026-11-21 21:01:02+01:00 · Parse\n"),
         ({"outcome": "failed", "failure_kind": "stall"}, "- 2026-11-21 21:01:02+01:00 · failed: stall\n"),
         ({"cost_usd": 0.25}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
-        ({"cost_usd": 0.25, "cost_source": "reported"}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
-        ({"cost_usd": 0, "cost_source": "reported"}, "- 2026-11-21 21:01:02+01:00 · $0.00\n"),
+        ({"cost_usd": 0.25, "cost_source": "told"}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
+        ({"cost_usd": 0, "cost_source": "told"}, "- 2026-11-21 21:01:02+01:00 · $0.00\n"),
     ],
 )
 def test_what_is_not_known_is_left_out_and_a_line_stays_a_line(data: dict[str, Any], line: str) -> None:

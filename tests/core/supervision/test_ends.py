@@ -110,6 +110,8 @@ def test_e2_a_failure_is_announced_in_words(ending: ExitFacts, words: str) -> No
         (("a.py", "b.py", "c.py"), "3 files were not committed: a.py, b.py and 1 more; next: git status"),
         (("a.py", *"bcdefghijkl"), "12 files were not committed: a.py, b and 10 more; next: git status"),
         (("a\nb\x1b[2J",), "1 file was not committed: a b; next: git status"),
+        (("a" * 80,), f"1 file was not committed: {'a' * 80}; next: git status"),
+        (("a" * 81,), f"1 file was not committed: {'a' * 79}…; next: git status"),
     ],
 )
 def test_done_names_files_that_were_not_committed(names: tuple[str, ...], words: str) -> None:
