@@ -280,6 +280,8 @@ class Regent:
 
         Raise StaleReport, and ShuttingDown where the next daemon will know the verdict.
         """
+        async with self.alone:
+            pass  # what a quick command reports may come before its start is in the state
         live = self._live
         fact = reports.Reported(self._services.clock.now(), run_id, report_id, digest, report)
         if isinstance(report, reports.IterationFinished) and report.waits:

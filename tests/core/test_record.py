@@ -48,9 +48,9 @@ def entry(kind: str, **data: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("word", ["told", "estimated", "unknown"])
 def test_the_history_has_the_words_of_docs_files_for_the_source_of_a_cost(word: str) -> None:
-    _, data = entry_of(report(AttemptFinished("aider", "ok", cost_source=CostSource(word))), HELLO)
+    kept = entry_of(report(AttemptFinished("aider", "ok", cost_source=CostSource(word))), HELLO)
 
-    assert data["cost_source"] == word
+    assert kept is not None and kept[1]["cost_source"] == word
 
 
 def test_the_history_keeps_all_of_an_attempt() -> None:

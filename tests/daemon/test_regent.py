@@ -14,8 +14,9 @@ import pytest
 
 from ralphd.core.gate.verdict import Baseline, Boundary, GateRun, Position, RunTests
 from ralphd.core.limits import RunLimits
+from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import Committed, Event
-from ralphd.core.supervision.model import Goal, RunId, Running, Supervision, Tally
+from ralphd.core.supervision.model import Goal, RunId, Running, State, Supervision, Tally
 from ralphd.core.supervision.start_order import Applicant
 from ralphd.daemon import regent as regents
 from ralphd.daemon.lifecycle import Roster
@@ -74,6 +75,34 @@ async def test_a_gate_run_that_nobody_waits_for_is_not_opened(tmp_path: Path) ->
     assert not regent.account.files.gate_file.exists()
     supervising.cancel()
     await asyncio.gather(supervising, return_exceptions=True)
+    await events.close()
+
+
+async def test_a_report_that_comes_before_its_start_is_in_the_state_waits_for_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its commits would get no verdict."""
+    regent, events = await a_regent(tmp_path)
+    seen: list[State] = []
+
+    async def note(_: reports.Reported) -> None:
+        seen.append(regent.account.supervision.state)
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(regent.gate, "on_report", note)
+    monkeypatch.setattr(regent.gate, "restore_history", nothing)
+    monkeypatch.setattr(regent, "request", nothing)
+    async with regent.alone:  # as while a run is started
+        reported = asyncio.create_task(regent.report(RUN, "one", "digest", reports.IterationFinished()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        regent.account._supervision = Supervision(Goal.RUNNING, Running(RUN))
+    await reported
+
+    assert seen == [Running(RUN)]
+    regent._let_go()
     await events.close()
 
 

@@ -271,8 +271,6 @@ class Gate:
                 id_ = reports.boundary_id(fact)
                 if self.is_on and not self._is_judged(id_):
                     return await self._new_run(id_, fact.run_id, report.number, report.task)
-            case _:
-                pass
         return None
 
     async def restore_history(self, fact: reports.Reported) -> events.HistoryRewritten | None:
