@@ -37,7 +37,6 @@ from ralphd.process.start_errors import is_lack
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
-    from ralphd.core.time import Moment
     from ralphd.daemon.recovery import Recovered
     from ralphd.daemon.services import Services
     from ralphd.store.events import EventStore
@@ -243,7 +242,7 @@ async def _revive(regent: Regent, services: "Services") -> None:
         recovered: list[Recovered] = []
         if services.tied is not None:  # what ran ended with the client that it was tied to
             await _stop(regent, services)
-        await services.endure(f"recovery of {regent.name}", lambda: _catch_up(regent, now(), recovered))
+        await services.endure(f"recovery of {regent.name}", lambda: _catch_up(regent, recovered))
         late.cancel()
         services.trouble(topic, None)
         await _publish(recovered, services)
@@ -259,9 +258,9 @@ async def _revive(regent: Regent, services: "Services") -> None:
         late.cancel()
 
 
-async def _catch_up(regent: Regent, now: "Moment", recovered: list["Recovered"]) -> None:
+async def _catch_up(regent: Regent, recovered: list["Recovered"]) -> None:
     await regent.account.look_at_loop_files()
-    async for missed in recovery.catch_up(regent, now, recovered):
+    async for missed in recovery.catch_up(regent, recovered):
         await feed(regent, missed)
 
 

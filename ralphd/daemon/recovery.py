@@ -32,7 +32,7 @@ from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
 from ralphd.process.rundir import RunDirectory, RunRecord
-from ralphd.process.spawn import Run, read_ended
+from ralphd.process.spawn import Run, read_ended, who_runs
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
 from ralphd.store.gate import load_gate
 from ralphd.store.history import repair
@@ -40,7 +40,6 @@ from ralphd.store.mirror import Mirror
 from ralphd.store.state import AGENTS, Definition, Facts, RalphFiles, RegentState
 
 if TYPE_CHECKING:
-    from ralphd.core.time import Moment
     from ralphd.daemon.regent import Regent
     from ralphd.daemon.services import Services
 
@@ -67,11 +66,12 @@ def _recovered(path: Path, kept_as: Path | None, rebuilt_from: str) -> Recovered
     return Recovered(path.parent.name, path.name, str(kept_as) if kept_as else None, rebuilt_from)
 
 
-def run_directories(runs: Path) -> list[RunDirectory]:
-    """Return all runs that are kept, oldest first."""
+def run_directories(runs: Path, *, also: model.RunId | None = None) -> list[RunDirectory]:
+    """Return all runs that are kept, and ``also``, which somebody may have removed; oldest first."""
+    paths = set() if also is None else {runs / also}
     with suppress(FileNotFoundError):
-        return [RunDirectory(path) for path in sorted(runs.iterdir()) if path.is_dir()]
-    return []
+        paths |= {path for path in runs.iterdir() if path.is_dir()}
+    return [RunDirectory(path) for path in sorted(paths)]
 
 
 def load(files: RalphFiles, services: "Services", recovered: list[Recovered]) -> RalphRecord | None:
@@ -217,17 +217,17 @@ def _rebuilt(files: RalphFiles, goal: model.Goal) -> RegentState:
     return RegentState(model.Supervision(goal, states[goal]), facts)
 
 
-async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -> AsyncIterator[Event]:
+async def catch_up(regent: "Regent", recovered: list[Recovered]) -> AsyncIterator[Event]:
     """Yield the events that the runs hold and the state does not, oldest first; adopt a run that lives.
 
-    Feed each to the Regent before asking for the next. Where the record of a living run was lost, it is
-    written again, and appended to ``recovered``.
+    Feed each to the Regent before asking for the next. Where the record of a living run was lost, or all of
+    its directory, it is written again, and appended to ``recovered``.
     """
     account = regent.account
     await asyncio.to_thread(_clean, Mirror(account.definition.directory))
     await regent.resume_gate()
-    directories = run_directories(account.files.runs)
     lives = getattr(account.supervision.state, "run_id", None)
+    directories = run_directories(account.files.runs, also=lives)
     await asyncio.to_thread(account.history.recall, {each.run_id for each in directories} - {lives})
     for directory in directories:
         # ``believed``: the state says that this run lives. It wins over an entry in the history, which may
@@ -236,19 +236,22 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
         if (account.history.has(directory.run_id) and not believed) or directory.run_id == regent.living:
             continue
         _govern_by_intent(account, directory)
+        is_removed = believed and directory.run_record() is None and not directory.is_locked()
+        if is_removed and (born := await asyncio.to_thread(who_runs, directory)) is not None:
+            recovered.append(await asyncio.to_thread(_written_again, regent.name, directory, born))
         if (run := Run.adopt(directory)) is not None and (born := await run.ready()) is not None:
             if directory.run_record() is None:
                 recovered.append(await asyncio.to_thread(_written_again, regent.name, directory, born))
             regent.adopt(run, born)
             continue
-        if _never_ran(directory):
+        if not believed and _never_ran(directory):
             continue  # the daemon died between the directory and the process
         record = await asyncio.to_thread(read_ended, directory)
         while record.lost and record.survivors:  # nothing is started before the tree is gone (S6)
             await asyncio.sleep(SURVIVORS_AGAIN_S)
             record = await asyncio.to_thread(read_ended, directory)
         starting = isinstance(account.supervision.state, model.Starting)
-        if record.fault is not None:
+        if record.fault is not None and not believed:
             if starting:
                 yield SpawnFailed(record.ended_at, record.fault.text)
             continue  # a command that could not be started is no run
@@ -261,10 +264,6 @@ async def catch_up(regent: "Regent", at: "Moment", recovered: list[Recovered]) -
             continue
         await regent.after_run(record, seen=False)
         yield RunEnded(await ending_of(account, regent.log, record))
-    state = account.supervision.state
-    if regent.living is None and isinstance(state, model.HAS_A_RUN):
-        await regent.gate.idle()
-        yield RunEnded(model.ExitFacts(state.run_id, at))  # its directory was removed: nobody saw the end
     if regent.living is None:
         account.take_up()
 
@@ -290,6 +289,7 @@ def _govern_by_intent(account: RalphRecord, directory: RunDirectory) -> None:
 def _written_again(name: str, directory: RunDirectory, born: RunRecord) -> Recovered:
     kept_as = set_aside(directory.run_file)
     with suppress(OSError):  # a full disk: the next daemon finds the run by its processes again
+        directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.save_run_record(born)
     source = f"the processes of {directory.run_id} that live"
     return replace(_recovered(directory.run_file, kept_as, source), ralph=name)

@@ -369,10 +369,11 @@ def _origin(directory: RunDirectory) -> tuple[bool, Path | None]:
 def who_runs(directory: RunDirectory) -> RunRecord | None:
     """Rebuild the record of a living run from its processes, for a ``run.json`` that is missing or broken.
 
-    The shim holds the lock and has the run's directory among its arguments; the command is the shim's oldest
-    child with a session of its own (S3), since adopted grandchildren came later. None if no such pair is
-    seen, for example because the command has just ended. ``started_at`` is as exact as the kernel's clock
-    ticks. Reads every process of the machine.
+    The shim has the run's directory among its arguments, and holds the lock; where somebody has removed that,
+    it has a child with the run's cookie. The command is the shim's oldest child with a session of its own
+    (S3), since adopted grandchildren came later. None if no such pair is seen, for example because the
+    command has just ended. ``started_at`` is as exact as the kernel's clock ticks. Reads every process of the
+    machine.
     """
     for shim_pid in _shims(directory):
         shim_ticks = tree.start_ticks(shim_pid)
@@ -395,7 +396,8 @@ def who_runs(directory: RunDirectory) -> RunRecord | None:
 
 def _shims(directory: RunDirectory) -> list[int]:
     # The command is known by the arguments: another daemon may be testing the lock at this moment.
+    named, run_id = tree.shims([directory.run_id]), directory.run_id
     with suppress(OSError):
-        holding = holders(directory.lock_path.lstat())
-        return [pid for pid in holding if directory.run_id.encode() in shim.arguments(pid)]
-    return []
+        if holding := set(holders(directory.lock_path.lstat())).intersection(named):
+            return list(holding)
+    return [pid for pid in named if any(shim.carries(child, run_id) for child in shim.children(pid))]

@@ -160,7 +160,7 @@ def strangers(directory: Path, since: Moment, run_ids: Collection[RunId]) -> lis
     process, the shims and cookie carriers of the runs, all descendants of these, and what a person runs:
     ralphctl, every process with a terminal, and what a program from before ``since`` has started.
     """
-    roots = {os.getpid(), *_shims(run_ids), *(pid for run_id in run_ids for pid in shim.carriers(run_id))}
+    roots = {os.getpid(), *shims(run_ids), *(pid for run_id in run_ids for pid in shim.carriers(run_id))}
     known = roots.union(*map(shim.below, roots))
     return [
         Stranger(pid, shim.command_line(pid))
@@ -193,8 +193,8 @@ def _is_of_an_older(pid: int, session: int, since: Moment) -> bool:
     return any((ticks := start_ticks(each)) is not None and moment_of(ticks) <= since for each in above)
 
 
-def _shims(run_ids: Collection[RunId]) -> list[int]:
-    # Our children or an earlier daemon's: each has the run's directory among its arguments.
+def shims(run_ids: Collection[RunId]) -> list[int]:
+    """Return the processes that have the directory of a run among their arguments: the shims, and tools."""
     wanted = {run_id.encode() for run_id in run_ids}
     return [
         pid

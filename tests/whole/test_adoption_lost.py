@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -185,16 +186,26 @@ def test_a_run_whose_lock_was_replaced_is_adopted(
     witness.account_is_true(0)
 
 
-def test_a_run_directory_that_was_removed_leads_to_no_second_ralph(daemon: Daemon, witness: Witness) -> None:
-    """Somebody cleans up the state while a run lives: the lock on the directory keeps a second one out."""
+def _empty(run: Path) -> None:
+    for path in run.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize("remove", [shutil.rmtree, _empty])
+def test_a_run_whose_directory_was_removed_is_adopted(
+    daemon: Daemon, witness: Witness, remove: Callable[[Path], None]
+) -> None:
+    """Somebody cleans up the state while no daemon runs: the run is watched again, and ends as it does."""
     daemon.start()
     pid = witness.register()["ralph_pid"]
     [run] = daemon.run_directories("demo")
     daemon.kill()
-    for path in run.iterdir():
-        path.unlink()
-    run.rmdir()
+    remove(run)
     daemon.start()
-    assert is_alive(pid)
-    assert daemon.view("demo")["state"] in ("failed", "waiting_for_retry", "starting")
-    assert len(witness.starts()) == 1
+    view = daemon.view("demo")
+    assert (view["state"], view["ralph_pid"]) == ("running", pid)
+    [recovered] = daemon.events("state.recovered")
+    assert recovered["data"]["file"] == "run.json"
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    witness.account_is_true(0)
