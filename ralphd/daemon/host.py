@@ -267,7 +267,7 @@ class Host:
 
     async def undo_alone(self, home: "Path", iteration: int | None, repair: int | None) -> dict[str, Any]:
         """Do the same while no daemon supervises anything in this state directory."""
-        loaded = await lifecycle.load(home, self._roster, self._services, [])
+        loaded = await lifecycle.load(home, self._roster, self._services)
         regent = loaded or self._roster.get(home.name)
         try:
             undone = await regent.undo(iteration, repair, is_alone=True)

@@ -29,8 +29,9 @@ from ralphd.daemon import recovery
 from ralphd.daemon.ralph.announcer import ESCALATION
 from ralphd.daemon.regent import Regent
 from ralphd.daemon.reload import DriftWatch
-from ralphd.errors import RalphdError, UnknownRalph, UnusableState
+from ralphd.errors import DirectoryUnusable, RalphdError, UnknownRalph, UnusableState
 from ralphd.git import vault
+from ralphd.plain_files import reason
 from ralphd.process.log.log import prune
 from ralphd.process.machine import wait_at_most
 from ralphd.process.start_errors import is_lack
@@ -104,10 +105,6 @@ class Roster:
         regent.refuse_what_waits()
         await asyncio.to_thread(shutil.rmtree, regent.account.files.home, ignore_errors=True)
 
-    async def tell_all(self, event: Event) -> None:
-        """Have every Regent handle ``event``; each records by itself what it cannot do."""
-        await asyncio.gather(*(feed(regent, event) for regent in self))
-
     def busy(self) -> list[Regent]:
         return [regent for regent in self if regent.has_a_run]
 
@@ -159,10 +156,8 @@ _STATE_ORDER = sorted(wire.STATES, key=("running", "failed", "paused", *wire.STA
 
 async def recover(roster: Roster, services: "Services", events: "EventStore") -> None:
     """Load every ralph, adopt the runs that live, resume what was requested (P1, G2)."""
-    recovered: list[Recovered] = []
-    homes = sorted(path for path in roster.home.iterdir() if path.is_dir()) if roster.home.exists() else []
-    regents = [regent for home in homes if (regent := await load(home, roster, services, recovered))]
-    await _publish(recovered, services)
+    homes = _homes_in(roster.home)
+    regents = [regent for home in homes if (regent := await load(home, roster, services))]
     if events.recovered or (events.file.is_new and regents):
         await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
         for regent in regents:
@@ -176,6 +171,16 @@ async def recover(roster: Roster, services: "Services", events: "EventStore") ->
         logger.error("runs of an earlier build do not end: %s", [each.name for each in roster.busy()])
 
 
+def _homes_in(home: Path) -> list[Path]:
+    """Return the folders of all ralphs. Raises DirectoryUnusable: without them their runs go unsupervised."""
+    try:
+        return sorted(path for path in home.iterdir() if path.is_dir()) if os.path.lexists(home) else []
+    except OSError as fault:
+        what = f"the ralphs in {home} cannot be read"
+        mend = f"mount what it leads to, or start without ralphs: mv {home} {home}.old"
+        raise DirectoryUnusable(what, why=reason(fault), mend=mend) from fault
+
+
 async def _publish(recovered: list["Recovered"], services: "Services") -> None:
     for one in recovered:
         logger.warning("recovered %s of %s from %s", one.file, one.ralph, one.rebuilt_from)
@@ -183,14 +188,14 @@ async def _publish(recovered: list["Recovered"], services: "Services") -> None:
         await services.news.tell("state.recovered", data, ralph=one.ralph)
 
 
-async def load(
-    home: Path, roster: Roster, services: "Services", recovered: list["Recovered"]
-) -> Regent | None:
+async def load(home: Path, roster: Roster, services: "Services") -> Regent | None:
     """Return the Regent of a home; its fault, or a bug in its recovery, must not stop those of others."""
+    recovered: list[Recovered] = []
     try:
         account = await asyncio.to_thread(recovery.load, RalphFiles(home), services, recovered)
         roster.unusable.pop(home.name, None)
         services.trouble(f"ralph {home.name}", None)
+        await _publish(recovered, services)
         return None if account is None else Regent(account, services)
     except UnusableState as fault:
         unusable = fault
@@ -208,12 +213,10 @@ async def load(
 
 async def _load_late(home: Path, roster: Roster, services: "Services") -> None:
     """Load a ralph whose files could not be read, as soon as they can be."""
-    recovered: list[Recovered] = []
     regent: Regent | None = None
     while home.name in roster.unusable:
         await asyncio.sleep(RETRY_STARTS_S)
-        regent = await load(home, roster, services, recovered)
-    await _publish(recovered, services)
+        regent = await load(home, roster, services)
     if regent is not None:
         roster.take_in(regent)
         await _revive(regent, services)
@@ -422,16 +425,15 @@ async def end_runs(roster: Roster, services: "Services", how: HowToEnd) -> None:
 async def ask_all_to_end(roster: Roster, services: "Services", *, kill: bool) -> None:
     """Ask every run to end, or kill its tree; the goals stay, except those of a tied daemon."""
     if services.tied is None:
-        await roster.tell_all(DaemonStopping(services.clock.now(), kill))
+        event = DaemonStopping(services.clock.now(), kill)
+        await asyncio.gather(*(feed(regent, event) for regent in roster))
     else:
         await asyncio.gather(*(_stop(regent, services, kill=kill) for regent in roster))
 
 
 async def _none_left(roster: Roster, limit_s: float) -> bool:
-    try:
+    with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             while roster.busy():  # noqa: ASYNC110 - short, and at the daemon's very end
                 await asyncio.sleep(0.02)
-    except TimeoutError:
-        return False
-    return True
+    return not roster.busy()

@@ -173,14 +173,12 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
         source = "nothing: the tests run once before the next start"
         recovered.append(_recovered(files.gate_file, broken.kept_as, source))
     try:
-        environment = read_json(files.environment_file) or {}
-        is_sound = all(isinstance(value, str) or key == AGENTS for key, value in environment.items())
-        kept_as = None if is_sound else set_aside(files.environment_file)
+        environment = read_json(path := files.environment_file) or {}
+        if not all(isinstance(value, str) or key == AGENTS for key, value in environment.items()):
+            raise Broken(path, "not a table of texts", set_aside(path))  # the runs would fail by it
     except Broken as broken:
-        is_sound, kept_as = False, broken.kept_as
-    if not is_sound:  # the runs would fail by it
         source = "nothing: its next runs get little more than a PATH, until it is registered again"
-        recovered.append(_recovered(files.environment_file, kept_as, source))
+        recovered.append(_recovered(path, broken.kept_as, source))
     history = files.history_file
     try:
         kept_as = repair(history)

@@ -63,13 +63,10 @@ def holders(file: os.stat_result) -> list[int]:
 
 
 def _holds(process: Path, wanted: os.stat_result) -> bool:
-    try:
-        names = [entry.name for entry in (process / "fd").iterdir()]
-    except OSError:  # gone, or another user's
-        return False
-    for name in names:
-        with suppress(OSError):
-            is_wanted = os.path.samestat((process / "fd" / name).stat(), wanted)
-            if is_wanted and "\nlock:" in (process / "fdinfo" / name).read_text():
-                return True
+    with suppress(OSError):  # gone, or another user's
+        for entry in (process / "fd").iterdir():
+            with suppress(OSError):  # closed since
+                is_wanted = os.path.samestat(entry.stat(), wanted)
+                if is_wanted and "\nlock:" in (process / "fdinfo" / entry.name).read_text():
+                    return True
     return False

@@ -264,6 +264,26 @@ def test_what_a_run_put_in_place_of_the_daemons_own_files_keeps_it_not_down(
     assert path.read_text() and len(kept_aside(path)) == 1
 
 
+@pytest.mark.parametrize("put", [Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_what_is_in_place_of_the_ralphs_is_named_and_left(
+    daemon: Daemon, witness: Witness, put: Callable[[Path], None]
+) -> None:
+    """A daemon that started without its ralphs would leave their runs unsupervised."""
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    daemon.kill()
+    ralphs, away = daemon.state / "ralphs", daemon.state / "away"
+    ralphs.rename(away)
+    put(ralphs)
+    daemon.start(wait=False)
+    assert daemon.exit_code() == 1
+    assert f"mv {ralphs} {ralphs}.old" in daemon.words() and "Traceback" not in daemon.words()
+    ralphs.unlink()
+    away.rename(ralphs)
+    daemon.start()
+    assert daemon.view("demo")["ralph_pid"] == pid
+
+
 def test_a_file_in_place_of_the_landing_queues_costs_no_ralph_its_regent(
     daemon: Daemon, witness: Witness
 ) -> None:
