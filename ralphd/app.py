@@ -70,7 +70,7 @@ class Ownership:
     file: Lock
 
     async def keep(self) -> None:
-        """Restore a deleted lock file, until cancelled."""
+        """Restore a deleted lock file, and the commands that runs call, until cancelled."""
         while True:
             await asyncio.sleep(OWNERSHIP_EVERY_S)
             if not self.file.in_place():
@@ -78,6 +78,8 @@ class Ownership:
                 self.file.release()
                 with suppress(OSError, Held):
                     self.file = Lock.acquire(self.file.path, f"{os.getpid()}\n")
+            if status_of((commands := self.file.path.with_name("bin")) / "ralphctl") is None:
+                _write_commands(commands)
 
     def release(self) -> None:
         self.directory.release()

@@ -32,9 +32,19 @@ class LogFormatter(logging.Formatter):
         return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in line)
 
 
+class LogFile(RotatingFileHandler):
+    """``ralphd.log``, which is made again where somebody has deleted it: its next lines would be lost."""
+
+    def shouldRollover(self, record: logging.LogRecord) -> int:
+        if self.stream and not os.path.lexists(self.baseFilename):
+            deleted, self.stream = self.stream, self._open()
+            deleted.close()
+        return super().shouldRollover(record)
+
+
 def start_logging(path: Path, *, foreground: bool) -> None:
     """Log to ``path`` from now on: 10 MiB and two older files; in the foreground to stderr too."""
-    own = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=KEPT - 1, encoding="utf-8", delay=True)
+    own = LogFile(path, maxBytes=LOG_BYTES, backupCount=KEPT - 1, encoding="utf-8", delay=True)
     handlers: list[logging.Handler] = [own]
     if foreground:
         handlers.append(logging.StreamHandler(sys.stderr))

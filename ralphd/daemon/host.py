@@ -109,7 +109,7 @@ class Host:
         await asyncio.gather(*(self._services.endure(topic, work) for topic, work in works.items()))
 
     async def prune(self) -> None:
-        """Soon and once a minute: delete old logs and events, report refusals, return free memory.
+        """Soon and once a minute: delete old logs and events, report refusals, keep the webhooks' file.
 
         Unused vaults are deleted at the start and once a day.
         """
@@ -121,6 +121,7 @@ class Host:
             await asyncio.sleep(rest_s)
             rest_s = PRUNE_EVERY_S
             await self.callers.report_held()
+            await self.webhooks.keep()
             await lifecycle.prune_all(self._roster, total_bytes=self._users.present.logs.total_bytes)
             await self.events.prune(self._services.clock.now() - EVENTS_KEPT_S)
             return_freed_memory()

@@ -156,8 +156,7 @@ _STATE_ORDER = sorted(wire.STATES, key=("running", "failed", "paused", *wire.STA
 
 async def recover(roster: Roster, services: "Services", events: "EventStore") -> None:
     """Load every ralph, adopt the runs that live, resume what was requested (P1, G2)."""
-    homes = _homes_in(roster.home)
-    regents = [regent for home in homes if (regent := await load(home, roster, services))]
+    regents = [regent for home in _homes_in(roster.home) if (regent := await load(home, roster, services))]
     if events.recovered or (events.file.is_new and regents):
         await services.news.tell("state.recovered", {"file": "events.db", "kept_as": events.recovered})
         for regent in regents:
@@ -213,13 +212,11 @@ async def load(home: Path, roster: Roster, services: "Services") -> Regent | Non
 
 async def _load_late(home: Path, roster: Roster, services: "Services") -> None:
     """Load a ralph whose files could not be read, as soon as they can be."""
-    regent: Regent | None = None
     while home.name in roster.unusable:
         await asyncio.sleep(RETRY_STARTS_S)
-        regent = await load(home, roster, services)
-    if regent is not None:
-        roster.take_in(regent)
-        await _revive(regent, services)
+        if (regent := await load(home, roster, services)) is not None:
+            roster.take_in(regent)
+            await _revive(regent, services)
 
 
 async def _escalate_again(regent: Regent, services: "Services") -> None:

@@ -140,11 +140,10 @@ def _is_sound(definition: Definition, files: RalphFiles) -> bool:
 
 
 def _intended(directory: RunDirectory, files: RalphFiles) -> Definition | None:
-    try:
+    with suppress(*NO_DEFINITION, NewerState):
         definition = files.complete(Definition.from_json(_object(directory.intent(), "definition")))
         return definition if _is_sound(definition, files) else None
-    except (*NO_DEFINITION, NewerState):
-        return None
+    return None
 
 
 def _record(files: RalphFiles, recovered: list[Recovered]) -> RegentState | None:

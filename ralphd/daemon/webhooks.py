@@ -21,6 +21,7 @@ from ralphd.daemon import webhook_views
 from ralphd.daemon.webhook_views import Hook, View
 from ralphd.dataclass import dataclass
 from ralphd.errors import DaemonBusy, NewerState, NotFound, WebhookConflict, WebhookRefused
+from ralphd.plain_files import status_of
 from ralphd.store.files import Broken
 from ralphd.store.webhooks import MOST_WEBHOOKS, WEBHOOKS_FILE, Added, Gone, Webhooks, WebhooksFile
 
@@ -66,6 +67,13 @@ class DaemonsWebhooks:
             data = {"file": WEBHOOKS_FILE, "kept_as": kept_as, "rebuilt_from": "nothing"}
             await self._services.news.tell("state.recovered", data)
         self._services.news.added = self._added()
+
+    async def keep(self) -> None:
+        """Write the file again if it was deleted: the next daemon would know no added webhook."""
+        if self._stored != Webhooks() and status_of(self._file.path) is None:
+            async with self._changing:
+                with suppress(DaemonBusy):
+                    await self._save(self._stored)
 
     # --- for the delivery worker ----------------------------------------------------------------------
 

@@ -220,10 +220,9 @@ def write_record(path: Path, record: Mapping[str, object]) -> None:
 
 
 def _modified_at(path: Path) -> Moment:
-    try:
+    with suppress(OSError):
         return path.stat().st_mtime
-    except OSError:
-        return 0.0
+    return 0.0
 
 
 def _read(path: Path, parse: Callable[[dict[str, Any]], T]) -> T | None:

@@ -217,15 +217,13 @@ class Run:
     def _pin_shim(self) -> bool:
         record = self.record
         if self._pidfd < 0 and record is not None:
-            try:
+            with suppress(OSError):
                 pidfd = os.pidfd_open(record.shim_pid)
-            except OSError:
-                return False
-            # Only now: the pid may have been another process's until the descriptor pinned it.
-            if tree.start_ticks(record.shim_pid) == record.shim_start_ticks:
-                self._shim_pid, self._pidfd = record.shim_pid, pidfd
-            else:
-                os.close(pidfd)
+                # Only now: the pid may have been another process's until the descriptor pinned it.
+                if tree.start_ticks(record.shim_pid) == record.shim_start_ticks:
+                    self._shim_pid, self._pidfd = record.shim_pid, pidfd
+                else:
+                    os.close(pidfd)
         return self._pidfd >= 0
 
     async def _shim_gone(self) -> None:

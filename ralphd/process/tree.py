@@ -204,10 +204,9 @@ def shims(run_ids: Collection[RunId]) -> list[int]:
 
 
 def _works_in(pid: int, directory: Path) -> bool:
-    try:
+    with suppress(OSError):  # gone, a kernel thread, or another user's
         return Path(f"/proc/{pid}/cwd").readlink().is_relative_to(directory)
-    except OSError:  # gone, a kernel thread, or another user's
-        return False
+    return False
 
 
 @cache
@@ -235,10 +234,9 @@ def enabled_controllers() -> frozenset[str] | None:
         with suppress(OSError):  # EBUSY: the group holds processes; ENOENT: it has no such controller
             if group != _own_cgroup():
                 enabled.write_text(f"+{name}")
-    try:
+    with suppress(OSError):
         return frozenset(enabled.read_text().split())
-    except OSError:
-        return frozenset()
+    return frozenset()
 
 
 def tree_means() -> str:

@@ -212,10 +212,9 @@ class Lock:
 
     def in_place(self) -> bool:
         """Return whether the path still names the locked file; a `git clean` may have removed it."""
-        try:
+        with suppress(OSError):  # gone, or its directory is something else now
             return os.path.samestat(os.fstat(self.fd), os.lstat(self.path))
-        except OSError:  # gone, or its directory is something else now
-            return False
+        return False
 
     def write(self, text: str) -> None:
         """Replace the text. On a full disk it stays empty; the lock is what counts."""

@@ -191,6 +191,19 @@ async def test_what_was_added_outlives_the_daemon_until_it_is_removed(tmp_path: 
             assert await one.webhooks.views() == []
 
 
+async def test_what_was_added_outlives_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "webhooks.json"
+    with receiving(status(200)) as receiver:
+        async with desk(tmp_path) as one:
+            await one.webhooks.keep()
+            assert not file.exists(), "nothing was added"
+            id = await one.add(receiver)
+            file.unlink()
+            await one.webhooks.keep()
+        async with desk(tmp_path) as one:
+            assert [view["id"] for view in await one.webhooks.views()] == [id]
+
+
 async def test_410_stands_over_a_restart_until_a_test_arrives_and_replay_sends_what_was_lost(
     tmp_path: Path,
 ) -> None:

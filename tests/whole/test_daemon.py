@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -76,13 +77,17 @@ def test_a_second_daemon_gives_way_at_once_and_names_the_first(
 
 def test_a_deleted_lock_file_lets_no_second_daemon_in_and_is_restored(daemon: Daemon) -> None:
     daemon.start()
-    lock = daemon.state / "lock"
+    lock, log, commands = daemon.state / "lock", daemon.state / "ralphd.log", daemon.state / "bin"
     lock.unlink()
+    log.unlink()
+    shutil.rmtree(commands)
     second = ralphd(daemon, RALPHD_SOCKET=str(daemon.root / "other.sock"))
     assert second.returncode == 75, second
     assert f"another ralphd (pid {daemon.pid}) owns {daemon.state}" in second.stderr
-    wait_for(lock.exists, what="the restored lock file")
+    wait_for(lambda: lock.exists() and (commands / "ralphctl").exists(), what="the restored files")
     assert lock.read_text() == f"{daemon.pid}\n"
+    assert f"{lock} was deleted; it is restored" in log.read_text()
+    assert log.stat().st_mode & 0o777 == 0o600
 
 
 def test_events_of_an_open_mode_are_private_again(daemon: Daemon) -> None:

@@ -65,10 +65,9 @@ class DirectoryClaim:
 
     def is_away(self) -> bool:
         """Return whether the file system of the directory was unmounted: what is there now is not ours."""
-        try:
+        with suppress(OSError):
             return self.lock is not None and os.stat(self._directory).st_dev != os.fstat(self.lock.fd).st_dev  # noqa: PTH116
-        except OSError:
-            return False
+        return False
 
     def release(self) -> None:
         # In place: not what a link leads to that was put there meanwhile.
@@ -88,7 +87,6 @@ class DirectoryClaim:
         return os.path.isdir(self._directory) and not self.is_away()  # noqa: PTH112 - never raises
 
     def _is_current(self, lock: DirectoryLock) -> bool:
-        try:
+        with suppress(OSError):
             return os.path.samestat(os.fstat(lock.fd), os.stat(self._directory))  # noqa: PTH116
-        except OSError:
-            return False
+        return False
