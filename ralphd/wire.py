@@ -167,7 +167,8 @@ def state_directory(environ: "Mapping[str, str]") -> str:
     if given := environ.get("RALPHD_STATE_DIR"):
         return os.path.abspath(given)
     home = environ.get("HOME") or os.path.expanduser("~")
-    base = environ.get("XDG_STATE_HOME") or os.path.join(home, ".local", "state")
+    given = environ.get("XDG_STATE_HOME", "")  # a relative one is to be ignored (XDG Base Directory)
+    base = given if given.startswith("/") else os.path.join(home, ".local", "state")
     return os.path.join(base, "ralphd")
 
 

@@ -16,6 +16,7 @@ from ralphctl.cli.overview import TABLE
 from ralphctl.client import discovery
 from ralphctl.format import humanize
 from ralphctl.offline import state as offline
+from ralphd import wire
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, view
 from tests.ctl.golden_files import Golden, printed
@@ -157,6 +158,13 @@ def test_a_planted_lock_that_nests_deeply_is_no_lock(ctl: Ctl, signpost: Path) -
     signpost.write_text("[" * 16_384)
     assert discovery.lock_owner(str(signpost.parents[1])) is None
     assert "Traceback" not in ctl("status", cwd=signpost.parents[1]).stderr
+
+
+def test_a_relative_state_home_is_ignored() -> None:
+    """Each directory would have a daemon of its own, and one in the background the directory /."""
+    assert wire.state_directory({"HOME": "/h", "XDG_STATE_HOME": "/s"}) == "/s/ralphd"
+    for relative in ("s", "./s", ""):
+        assert wire.state_directory({"HOME": "/h", "XDG_STATE_HOME": relative}) == "/h/.local/state/ralphd"
 
 
 def test_a_build_that_runs_in_the_directory_is_found_in_the_state_directory(
