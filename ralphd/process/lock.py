@@ -35,11 +35,10 @@ class DirectoryLock:
         except BlockingIOError as error:
             pids = [str(pid) for pid in holders(os.fstat(descriptor))]
             os.close(descriptor)
-            raise DirectoryBusy(
-                f"{directory} is supervised already",
-                why=f"held by pid {', '.join(pids)}" if pids else "held by a process of another user",
-                mend="ralphctl status, there or with that daemon's --socket",
-            ) from error
+            why = f"held by pid {', '.join(pids)}" if pids else "held by a process of another user"
+            mend = "ralphctl status, there or with that daemon's --socket"
+            mend += f"\nkill {' '.join(pids)}  (to end a run that no ralphd shows)" if pids else ""
+            raise DirectoryBusy(f"{directory} is supervised already", why=why, mend=mend) from error
         except OSError as error:
             os.close(descriptor)
             raise DirectoryUnusable(f"cannot lock {directory}", why=error.strerror or str(error)) from error

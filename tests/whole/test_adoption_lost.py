@@ -209,3 +209,21 @@ def test_a_run_whose_directory_was_removed_is_adopted(
     witness.end(0)
     daemon.becomes("demo", "done")
     witness.account_is_true(0)
+
+
+def test_a_run_whose_ralph_was_removed_is_refused_with_the_command_that_ends_it(
+    daemon: Daemon, witness: Witness
+) -> None:
+    """Nothing tells what its ralph was, so no daemon can supervise it."""
+    daemon.start()
+    pid = witness.register()["ralph_pid"]
+    shim = daemon.run_record("demo")["shim_pid"]
+    daemon.kill()
+    shutil.rmtree(daemon.files("demo"))
+    daemon.start()
+    refused = daemon.api("POST", "/v1/ralphs", witness.registration())
+    assert (refused.status, f"kill {shim} " in refused.body["try"]) == (409, True)
+    os.kill(shim, signal.SIGTERM)
+    wait_for(lambda: not is_alive(pid) and not is_alive(shim), what="the end of the run")
+    witness.register()
+    assert daemon.becomes("demo", "running")["ralph_pid"] == witness.started(2)
