@@ -172,9 +172,11 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
         source = "nothing: the tests run once before the next start"
         recovered.append(_recovered(files.gate_file, broken.kept_as, source))
     try:
-        environment = read_json(path := files.environment_file) or {}
-        if not all(isinstance(value, str) or key == AGENTS for key, value in environment.items()):
-            raise Broken(path, "not a table of texts", set_aside(path))  # the runs would fail by it
+        values = read_json(path := files.environment_file)
+        if values is None or not all(isinstance(values[key], str) or key == AGENTS for key in values):
+            raise Broken(
+                path, "missing, or not a table of texts", set_aside(path)
+            )  # the runs would fail by it
     except Broken as broken:
         source = "nothing: its next runs get little more than a PATH, until it is registered again"
         recovered.append(_recovered(path, broken.kept_as, source))
@@ -191,12 +193,11 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
 
 def _renew_environment(files: RalphFiles, definition: Definition, services: "Services") -> None:
     """Fit the environment of the runs to this installation: another version or place may have saved it."""
-    if files.environment_file.exists():
-        saved = files.load_environment()
-        environment = run_environment(saved, definition.directory, services.commands)
-        if environment != saved:
-            with suppress(OSError):
-                files.save_environment(environment)
+    saved = files.load_environment()
+    environment = run_environment(saved, definition.directory, services.commands)
+    if environment != saved:
+        with suppress(OSError):
+            files.save_environment(environment)
 
 
 def _rebuilt(files: RalphFiles, goal: model.Goal) -> RegentState:

@@ -221,6 +221,19 @@ def test_events_from_the_future_are_refused_in_words_and_nothing_is_touched(
     assert is_alive(pid)
 
 
+def test_a_missing_environment_is_told_once_and_the_next_run_starts(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    witness.register()
+    path = daemon.files("demo") / "env"
+    damaged_while_down(daemon, path, missing)
+    daemon.restart()
+    [told] = daemon.events("state.recovered")
+    assert (told["data"]["file"], told["data"]["kept_as"]) == ("env", None)
+    assert path.stat().st_mode & 0o777 == 0o600
+    witness.end(1)
+    witness.started(2)
+
+
 @pytest.mark.parametrize("damage", [cut_off, emptied, garbage])
 def test_a_broken_environment_is_kept_and_told(daemon: Daemon, witness: Witness, damage: Damage) -> None:
     daemon.start()
