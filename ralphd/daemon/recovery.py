@@ -173,10 +173,9 @@ def _set_aside_broken(files: RalphFiles, services: "Services", recovered: list[R
         recovered.append(_recovered(files.gate_file, broken.kept_as, source))
     try:
         values = read_json(path := files.environment_file)
+        # The runs would fail by another value.
         if values is None or not all(isinstance(values[key], str) or key == AGENTS for key in values):
-            raise Broken(
-                path, "missing, or not a table of texts", set_aside(path)
-            )  # the runs would fail by it
+            raise Broken(path, "missing, or not a table of texts", set_aside(path))
     except Broken as broken:
         source = "nothing: its next runs get little more than a PATH, until it is registered again"
         recovered.append(_recovered(path, broken.kept_as, source))
