@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.gate.verdict import Boundary, JudgedCommit, Position
+from ralphd.core.gate.verdict import Boundary, Change, JudgedCommit, Position
 from ralphd.dataclass import dataclass
 from ralphd.git import repo
 from ralphd.git.diagnostics import trouble_of
@@ -91,18 +91,8 @@ _MADE: Final = re.compile(
 _PULLED: Final = re.compile(rb"pull\b[^:]*: (?:Fast-forward|fast-forward)|pull\b[^(]*\(start\)")
 
 
-@dataclass(frozen=True, slots=True)
-class RangeCommit:
-    """A commit of the first-parent line between two heads."""
-
-    sha: str
-    parents: tuple[str, ...]
-    subject: str
-    reverts: str = ""
-
-
 def pulled(
-    git: GitRunner, commits: tuple[RangeCommit, ...], *, before: str | None, merged: bool = False
+    git: GitRunner, commits: tuple[Change, ...], *, before: str | None, merged: bool = False
 ) -> dict[str, bool]:
     """Return the shas of a range that were fetched or pulled; True: a merge that brings such commits in.
 
@@ -223,7 +213,7 @@ def made_by_run(git: GitRunner, sha: str) -> bool | None:
         return None
 
 
-def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[RangeCommit, ...]) -> bool:
+def rewritten_by_other(git: GitRunner, before: str, after: str, judged: tuple[Change, ...]) -> bool:
     """Return whether ``before`` was left only by a rewrite of commits that no run made, and not by a run."""
     lost = first_parents(git, after, before) if judged else ()
     if not (lost and lost[-1].parents[:1] == judged[-1].parents[:1]):
@@ -319,7 +309,7 @@ def boundary(directory: Path, before: Position) -> Boundary:
     return Boundary(before, after, descends, marked, trouble, names, rewritten)
 
 
-def first_parents(git: GitRunner, before: str | None, after: str | None) -> tuple[RangeCommit, ...]:
+def first_parents(git: GitRunner, before: str | None, after: str | None) -> tuple[Change, ...]:
     """Return the commits of ``after`` that ``before`` lacks, along first parents, newest first.
 
     They are one more than MOST_COMMITS at most. Raises NotDone.
@@ -336,7 +326,8 @@ def first_parents(git: GitRunner, before: str | None, after: str | None) -> tupl
     for (sha, *parents), message in log_entries(output):
         target = _REVERTS_COMMIT.search(message)
         subject = message.partition("\n")[0]
-        commits.append(RangeCommit(sha, tuple(parents), subject, target[1] if target else ""))
+        reverts = target[1] if target else ""
+        commits.append(Change(sha, subject=subject, parents=tuple(parents), reverts=reverts))
     return tuple(commits)
 
 

@@ -36,6 +36,9 @@ _QUIET: Final = (
     *("-c", "gc.auto=0", "-c", "maintenance.auto=false", "-c", "advice.detachedHead=false"),
     *("-c", "rebase.autoStash=false", "-c", "rebase.autoSquash=false", "-c", "rebase.updateRefs=false"),
 )
+_EXCHANGE: Final = {
+    "fetch": ("--quiet", "--no-write-fetch-head"), "push": ("--porcelain", "--no-follow-tags")
+}  # fmt: skip
 _NO_HOOKS: Final = ("-c", "core.hooksPath=/dev/null")
 _NO_PROMPT: Final = {
     **{"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_EDITOR": "true", "GIT_SEQUENCE_EDITOR": "true"},
@@ -114,31 +117,16 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str
     return f"pushed {upstream.ahead} commit{'s' * (upstream.ahead != 1)} to {upstream.name}"
 
 
-def fetch(
-    directory: Path, *words: str, outside: Mapping[str, str] | None = None,
+def exchange(
+    directory: Path, command: str, *words: str, outside: Mapping[str, str] | None = None,
     inside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S,
 ) -> str:  # fmt: skip
-    """Run ``git fetch``, without hooks. Return why it failed; empty if it did not. Blocks as ``push``.
+    """Run ``git fetch``, or ``git push`` for exactly these refs, without hooks. Blocks as ``push``.
 
-    ``inside`` are variables that say which repository it is, and which settings count.
+    Return why it failed; empty if it did not. ``inside`` are variables that say which repository it is, and
+    which settings count.
     """
-    words = ("fetch", "--quiet", "--no-write-fetch-head", "--recurse-submodules=no", *words)
-    return _failure(directory, *words, outside=outside, inside=inside, limit_s=limit_s)
-
-
-def push_commit(
-    directory: Path, *words: str, outside: Mapping[str, str] | None = None,
-    inside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S,
-) -> str:  # fmt: skip
-    """Run ``git push`` for exactly these refs, without hooks. Return and block as ``fetch``."""
-    words = ("push", "--porcelain", "--no-follow-tags", "--recurse-submodules=no", *words)
-    return _failure(directory, *words, outside=outside, inside=inside, limit_s=limit_s)
-
-
-def _failure(
-    directory: Path, *words: str, outside: Mapping[str, str] | None, inside: Mapping[str, str] | None,
-    limit_s: float,
-) -> str:  # fmt: skip
+    words = (command, *_EXCHANGE[command], "--recurse-submodules=no", *words)
     try:
         _run(directory, *words, limit_s=limit_s, outside=outside, inside=inside, settings=_NO_HOOKS)
     except _Failed as why:
@@ -152,7 +140,7 @@ def remote_refs(
 ) -> tuple[str, dict[str, str]]:  # fmt: skip
     """Return the shas of those refs (full names) that the remote has. Blocks as ``push``.
 
-    The first value is why they could not be read; empty if they could. ``inside``: as for ``fetch``.
+    The first value is why they could not be read; empty if they could. ``inside``: as for ``exchange``.
     """
     words = ("ls-remote", "--quiet", "--", url, *names)
     with tempfile.TemporaryFile() as output:

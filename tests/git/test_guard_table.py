@@ -176,9 +176,9 @@ def test_an_undo_that_conflicts_with_later_work_is_refused_and_all_is_as_it_was(
     committed(world.tree, "later", code="fine, and later")
     all_ = everything(world.tree)
 
-    why = refusal(revert.undo(world.tree.path, [undone.revert]))
+    why = refusal(revert.undo(world.tree.path, [undone.sha]))
 
-    assert why == f"conflict of {undone.revert[:7]} with later changes in code"
+    assert why == f"conflict of {undone.sha[:7]} with later changes in code"
     assert everything(world.tree) == all_
 
 
@@ -187,7 +187,7 @@ def test_what_was_reverted_is_there_again_after_an_undo(world: World) -> None:
     bad(world)
     at = everything(world.tree)
     judge_of(world, ROWS["bad"]).judge(before)
-    reverts = [each.revert for each in revert.reverted(world.tree.path, LABEL)]
+    reverts = [each.sha for each in revert.reverted(world.tree.path, LABEL)]
 
     assert isinstance(revert.undo(world.tree.path, reverts), CarriedOut)
     assert (everything(world.tree).files, everything(world.tree).staged) == (at.files, at.staged)

@@ -9,19 +9,9 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any, Final
 
+from ralphd.core.gate.verdict import Change
 from ralphd.core.gate.verdict_views import ToUndo, undoable
 from ralphd.dataclass import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A commit. ``patch`` is its patch-id, empty for a merge; equal patch-ids are the same change."""
-
-    sha: str
-    tree: str
-    patch: str = ""
-    subject: str = ""
-    parents: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

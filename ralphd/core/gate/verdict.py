@@ -66,6 +66,21 @@ class JudgedCommit:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A commit. ``patch`` is its patch-id, empty for a merge; equal patch-ids are the same change.
+
+    ``reverts`` is the commit that its message says it reverts. Where it is not asked for, a field is empty.
+    """
+
+    sha: str
+    tree: str = ""
+    patch: str = ""
+    subject: str = ""
+    parents: tuple[str, ...] = ()
+    reverts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Boundary:
     """The facts of a boundary (R1, R2).
 

@@ -78,10 +78,10 @@ class Clones:
 
     def _fetch(self, directory: Path, url: str, *more: str) -> None:
         kinds = (TRACKED, ASIDE) if more else (TRACKED,)
-        words = ("--no-tags", "--prune", "--", url, f"+refs/heads/*:{TRACKED}*", *more)
+        words = ("fetch", "--no-tags", "--prune", "--", url, f"+refs/heads/*:{TRACKED}*", *more)
         with isolated(GitRunner(directory), self.scratch) as variables:
             inside = {**variables, **_TRANSPORTS}
-            why = remote.fetch(
+            why = remote.exchange(
                 directory, *words, outside=self.environment, inside=inside, limit_s=self.limit_s
             )
             if why:

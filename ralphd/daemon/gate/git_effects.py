@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ralphd.core.gate import verdict
-from ralphd.core.gate.git_repair import MOST_REPAIRS, Change, RewriteAction
+from ralphd.core.gate.git_repair import MOST_REPAIRS, RewriteAction
 from ralphd.core.incidents import shell_word
 from ralphd.core.supervision.events import HistoryRewritten, LeftBehind
 from ralphd.core.supervision.model import RunId
@@ -72,7 +72,7 @@ class GitEffects:
 
     def reverts(self, label: str) -> dict[str, str]:
         """Return the reverts made under a label, each with the commit that it reverts."""
-        return {each.revert: each.commit for each in revert.reverted(self.directory, label)}
+        return {each.sha: each.reverts for each in revert.reverted(self.directory, label)}
 
     def is_committed_after(self, moment: Moment) -> bool:
         """Whether HEAD is younger than ``moment``, or its age is unknown."""
@@ -137,12 +137,12 @@ class GitEffects:
             why = f"{ref} is not there: it is kept of the last {revert.KEPT} iterations with a revert"
             mend = "git log --grep 'This reverts' finds older ones, for git revert"
             return verdict.Refused(f"{why}; {mend}"), ()
-        commits = tuple(verdict.JudgedCommit(by.commit, _subject(by.subject)) for by in reversed(reverts))
-        return revert.undo(self.directory, [each.revert for each in reverts]), commits
+        commits = tuple(verdict.JudgedCommit(by.reverts, _subject(by.subject)) for by in reversed(reverts))
+        return revert.undo(self.directory, [each.sha for each in reverts]), commits
 
     def by_hand(self, label: str) -> str:
         """Return the command that does the same as ``undo`` and stops at a conflict."""
-        reverts = (short_sha(each.revert) for each in revert.reverted(self.directory, label))
+        reverts = (short_sha(each.sha) for each in revert.reverted(self.directory, label))
         return f"git -C {shell_word(str(self.directory))} revert {' '.join(reverts)}"
 
     def forget_old(self, ralph: str, *spared: str) -> None:
@@ -242,7 +242,7 @@ class HistoryRepair:
         )  # fmt: skip
 
 
-def _shas(oldest_first: tuple[Change, ...]) -> tuple[str, ...]:
+def _shas(oldest_first: tuple[verdict.Change, ...]) -> tuple[str, ...]:
     return tuple(short_sha(each.sha) for each in reversed(oldest_first))
 
 

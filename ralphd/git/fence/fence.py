@@ -299,7 +299,7 @@ class Fence:
             if not is_stored(git, sha):
                 words = ("--no-tags", "--no-recurse-submodules", "--", self.url, ref)
                 with self._isolated() as (directory, how):
-                    why = remote.fetch(directory, *words, **how)
+                    why = remote.exchange(directory, "fetch", *words, **how)
                 if why:
                     raise NotDone(why)
                 git = self._git()
@@ -320,7 +320,7 @@ class Fence:
         words = ["--atomic"] * (len(updates) > 1) + ["--no-follow-tags", "--no-recurse-submodules", *leases]
         refspecs = (f"{new}:{ref}" for ref, _, new in updates)
         with self._isolated() as (directory, how):
-            return remote.push_commit(directory, *words, "--", self.url, *refspecs, **how)
+            return remote.exchange(directory, "push", *words, "--", self.url, *refspecs, **how)
 
     @contextmanager
     def _isolated(self) -> Iterator[tuple[Path, dict[str, Any]]]:

@@ -83,8 +83,8 @@ class TargetBranch:
 
     def _fetched(self, git: GitRunner) -> str:
         with isolated(git, self.scratch) as inside:
-            words = ("--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
-            if why := remote.fetch(self.work_tree, *words, outside=self.environment, inside=inside):
+            words = ("fetch", "--no-tags", "--", self.target.url, f"+{self._ref}:{_FETCHED}")
+            if why := remote.exchange(self.work_tree, *words, outside=self.environment, inside=inside):
                 is_moved = not self.target.is_shared and redirected(self.work_tree, self.target)
                 raise NotDone(why + (MOVED if is_moved else ""))
             git = GitRunner(git.directory)  # the network had a time limit of its own
@@ -95,7 +95,7 @@ class TargetBranch:
     def _pushed_to_remote(self, git: GitRunner, *words: str) -> str:
         """Push to the remote. Return why it failed; empty if it did not."""
         with isolated(git, self.scratch) as inside:
-            return remote.push_commit(self.work_tree, *words, outside=self.environment, inside=inside)
+            return remote.exchange(self.work_tree, "push", *words, outside=self.environment, inside=inside)
 
     def _waiting(self, git: GitRunner, also: str) -> str:
         """Return what has landed and waits for the target's checkout; empty for nothing."""

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Final
 
 from ralphd import diagnostics
-from ralphd.core.gate.git_repair import Change, RewriteAction, RewrittenBranch, decide, to_reapply
-from ralphd.core.gate.verdict import LEFT, Position
+from ralphd.core.gate.git_repair import RewriteAction, RewrittenBranch, decide, to_reapply
+from ralphd.core.gate.verdict import LEFT, Change, Position
 from ralphd.core.incidents import shell_word
 from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 from ralphd.git.diagnostics import trouble_of
-from ralphd.git.facts import LOG, RangeCommit, log_entries, pulled, rewritten_by_other, uncommitted
+from ralphd.git.facts import LOG, log_entries, pulled, rewritten_by_other, uncommitted
 from ralphd.git.rewrite import move_branch
 from ralphd.git.rewrite.move_branch import HEADS, Done, Move, branch_and_head, carry_out, move
 from ralphd.git.rewrite.revert import KEPT, merge_trees
@@ -220,7 +220,7 @@ def _move_elsewhere(git: GitRunner, to: Move) -> None:
 def _facts(git: GitRunner, good: str, tip: str, *, is_here: bool) -> RewrittenBranch:
     lost, new = _listed(git, good, tip), _listed(git, tip, good, "--first-parent")
     patches = _patches(git, [each.sha for each in (*lost, *new)])
-    line = tuple(RangeCommit(each.sha, each.parents, each.subject) for each in reversed(new))
+    line = new[::-1]
     trouble = trouble_of(git, uncommitted(git).unmerged).split("; ")
     in_the_way = "; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached"))
     came = bool(line) and bool(pulled(git, line, before=None))

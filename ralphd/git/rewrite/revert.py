@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from ralphd import diagnostics
-from ralphd.core.gate.git_repair import Change
+from ralphd.core.gate.verdict import Change
 from ralphd.core.text import short_sha
-from ralphd.dataclass import dataclass
 from ralphd.git.facts import LOG, first_parents, log_entries
 from ralphd.git.repo import FULL_SHA
 from ralphd.git.rewrite.move_branch import Done, Move, branch_and_head, carry_out, move
@@ -38,15 +37,6 @@ REVERTS: Final = "refs/ralph/reverts/"
 REVERTED: Final = "refs/ralph/reverted/"
 KEPT: Final = 100
 """How many labels of a ralph have refs: as many as there are runs in its history."""
-
-
-@dataclass(frozen=True, slots=True)
-class RevertedCommit:
-    """A reverted commit and the revert of it."""
-
-    revert: str
-    commit: str
-    subject: str
 
 
 def revert(directory: Path, commits: Sequence[str], *, head: str, label: str) -> Done:
@@ -99,7 +89,7 @@ def restore(directory: Path, head: str, *, expected: str, label: str, keeps: Seq
         # Only reverts of this label may go; anything else between the two is somebody's work.
         tip = git.ref(REVERTS + ref_name(label))
         between = set(git.text("rev-list", expected, f"^{head}").split())
-        reverts = {each.revert for each in _reverted(git, tip, head)} if tip else set()
+        reverts = {each.sha for each in _reverted(git, tip, head)} if tip else set()
         if not keeps and (not between or between - reverts):
             two = f"{short_sha(head)} and {short_sha(expected)}"
             raise NotDone(f"between {two} there is more than our own reverts")
@@ -128,8 +118,8 @@ def undo(directory: Path, reverts: Sequence[str]) -> Done:
     return carry_out(directory, act)
 
 
-def reverted(directory: Path, label: str) -> tuple[RevertedCommit, ...]:
-    """Return what was reverted under a label, the last revert first; empty if the label is unknown."""
+def reverted(directory: Path, label: str) -> tuple[Change, ...]:
+    """Return the reverts made under a label, the last one first; empty if the label is unknown."""
     try:
         git = GitRunner(directory)
         tip, base = git.ref(REVERTS + ref_name(label)), git.ref(REVERTED + ref_name(label))
@@ -160,7 +150,7 @@ def _is_revert_of(git: GitRunner, commits: Sequence[str], head: str, tip: str) -
     """Return whether ``tip`` was made by an earlier call for the same commits, all or some of them."""
     if tip == head:
         return False
-    commits_reverted = [each.commit for each in reversed(_reverted(git, tip, head))]
+    commits_reverted = [each.reverts for each in reversed(_reverted(git, tip, head))]
     in_order = iter(commits)
     return bool(commits_reverted) and all(sha in in_order for sha in commits_reverted)
 
@@ -174,10 +164,10 @@ def _forget(git: GitRunner, reverts: str, head: str, label: str, last: str | Non
     git.run("update-ref", "--stdin", given="".join(f"{each}\n" for each in commands).encode())
 
 
-def _reverted(git: GitRunner, tip: str, base: str) -> tuple[RevertedCommit, ...]:
+def _reverted(git: GitRunner, tip: str, base: str) -> tuple[Change, ...]:
     with suppress(NotDone):  # commits that are lost are reverted again
         commits = first_parents(git, base, tip)[:MOST]
-        return tuple(RevertedCommit(each.sha, each.reverts, each.subject) for each in commits if each.reverts)
+        return tuple(each for each in commits if each.reverts)
     return ()
 
 

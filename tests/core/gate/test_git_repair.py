@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ralphd.core.gate.git_repair import (
-    Change,
     RewriteAction,
     RewrittenBranch,
     decide,
@@ -18,6 +17,7 @@ from ralphd.core.gate.git_repair import (
     repairs,
     to_reapply,
 )
+from ralphd.core.gate.verdict import Change
 from ralphd.core.gate.verdict_views import ToUndo
 
 ONE, TWO = Change("1" * 40, "t1", "p1"), Change("2" * 40, "t2", "p2")

@@ -83,7 +83,7 @@ def test_a_revert_goes_on_where_it_was_cut_off(tree: WorkTree, place: str) -> No
 
     assert carried_out(act()) == now == head(tree) == head(tree, f"refs/ralph/reverts/{LABEL}")
     assert head(tree, "HEAD^{tree}") == head(tree, f"{commits[1]}~1^{{tree}}")
-    assert [each.commit for each in reverted(tree.path, LABEL)] == commits[::-1]
+    assert [each.reverts for each in reverted(tree.path, LABEL)] == commits[::-1]
     assert everything(tree, refs=False).status == before.status
     expect_no_remains(tree)
 
@@ -107,7 +107,7 @@ def test_what_takes_reverts_back_goes_on_where_it_was_cut_off(tree: WorkTree, pl
 def test_an_undo_that_was_cut_off_is_done_once(tree: WorkTree, place: str) -> None:
     before, commits = everything(tree, refs=False), bad(tree)
     carried_out(revert(tree.path, commits, head=commits[0], label=LABEL))
-    reverts = [each.revert for each in reverted(tree.path, LABEL)]
+    reverts = [each.sha for each in reverted(tree.path, LABEL)]
 
     killed_at(place, lambda: undo(tree.path, reverts))
     carried_out(undo(tree.path, reverts))

@@ -77,8 +77,8 @@ def test_several_are_reverted_newest_first_one_by_one_or_at_once(tree: WorkTree)
 
     assert head(tree, "HEAD^{tree}") == head(tree, f"{base}^{{tree}}")
     assert subjects(tree)[:3] == ['Revert "c0"', 'Revert "c1"', 'Revert "c2"']
-    assert [each.commit for each in reverted(tree.path, LABEL)] == shas
-    assert reverted(tree.path, LABEL)[-1].revert == first
+    assert [each.reverts for each in reverted(tree.path, LABEL)] == shas
+    assert reverted(tree.path, LABEL)[-1].sha == first
     assert reverted(tree.path, "another") == ()
 
 
@@ -96,7 +96,7 @@ def test_a_merge_is_reverted_by_its_first_parent(tree: WorkTree) -> None:
     assert f"This reverts commit {merge}, reversing\nchanges made to {ahead}.\n" in tree.git(
         "log", "-1", "--format=%B"
     )
-    assert [each.commit for each in reverted(tree.path, LABEL)] == [merge]
+    assert [each.reverts for each in reverted(tree.path, LABEL)] == [merge]
 
 
 def test_work_that_is_not_committed_stays_staged_or_not(tree: WorkTree) -> None:
@@ -432,7 +432,7 @@ def test_what_was_reverted_comes_back_on_top_of_later_commits(tree: WorkTree) ->
     shas = [committed(tree, "one", one="1"), committed(tree, "two", src__code="two\n")]
     taken_back(tree, *reversed(shas))
     committed(tree, "later", later="x")
-    reverts = [each.revert for each in reverted(tree.path, LABEL)]
+    reverts = [each.sha for each in reverted(tree.path, LABEL)]
 
     now = carried_out(undo(tree.path, reverts))
 
