@@ -149,11 +149,6 @@ def _is_changed(path: bytes, since: Moment) -> bool:
     return True
 
 
-def unmerged(git: GitRunner) -> tuple[bytes, ...]:
-    """Return the files with conflicts in the index. Raises NotDone."""
-    return _unmerged_paths(git.output("ls-files", "--unmerged", "-z"))
-
-
 def trouble_of(git: GitRunner, unmerged: Collection[bytes]) -> str:
     """Return what stands in the way of a change to the work tree; empty if nothing does.
 

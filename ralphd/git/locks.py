@@ -4,6 +4,7 @@ A lock that a killed git has left stops every later commit. It is removed only i
 its processes have ended, it is older than their end, and no other git works in any of the work trees.
 """
 
+import fcntl
 import os
 import time
 from contextlib import suppress
@@ -50,6 +51,18 @@ def remove_stale_locks(repository: Repository, top: Path, *, ended_at: Moment) -
         why = f"git works here (process {pid}): it is left alone"
         return [], [f"{lock} is there, and {why}" for lock in locks]
     return [f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)], []
+
+
+def take_lock(descriptor: int, limit_s: float) -> bool:
+    """Lock an open file or folder against other processes. Return whether that was done within the limit."""
+    until = time.monotonic() + limit_s
+    while True:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        if time.monotonic() >= until:
+            return False
+        time.sleep(0.02)
 
 
 def wait_for_lock(git_directory: Path) -> None:

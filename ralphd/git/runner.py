@@ -5,7 +5,6 @@ origin, and a revert at night must not wait for one: they are off. Files that ne
 (``GitRunner.filtered``), since without it git would write other bytes than the user's own checkout does.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -20,7 +19,7 @@ from typing import Final, TypeAlias
 
 from ralphd.core.text import first_names
 from ralphd.git import repo
-from ralphd.git.locks import LOCK_WAIT_S, lock_files, lock_message, remove_own_lock
+from ralphd.git.locks import LOCK_WAIT_S, lock_files, lock_message, remove_own_lock, take_lock
 from ralphd.git.repo import Repository
 from ralphd.plain_files import Descriptor, open_plain, read_plain
 
@@ -277,11 +276,8 @@ class GitRunner:
         """
         # flock ends with its process, so a killed ralphd leaves no lock behind, only files.
         with Descriptor(self.repository.git, os.O_RDONLY) as descriptor:
-            until = time.monotonic() + LOCK_WAIT_S
-            while not _locked(descriptor):
-                if time.monotonic() > until:
-                    raise NotDone("another ralphd reverts or sets aside in this repository")
-                time.sleep(0.02)
+            if not take_lock(descriptor, LOCK_WAIT_S):
+                raise NotDone("another ralphd reverts or sets aside in this repository")
             with suppress(FileExistsError):
                 self.work.mkdir()
             with self._opened() as work:
@@ -300,14 +296,6 @@ class GitRunner:
         except NotADirectoryError as error:
             what = "a symbolic link" if self.work.is_symlink() else "a file"
             raise NotDone(f"{self.work} is {what}, not a folder of ralphd: rm {self.work}") from error
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
 
 
 def _clean_up(work: int) -> None:

@@ -6,7 +6,6 @@ linked. A copy that fails leaves the earlier one whole.
 """
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 from ralphd.diagnostics import reach
 from ralphd.git import repo
+from ralphd.git.locks import take_lock
 from ralphd.git.repo import Repository
 from ralphd.git.runner import GitRunner, NotDone
 from ralphd.plain_files import Descriptor, open_plain, read_plain
@@ -32,7 +32,6 @@ from ralphd.plain_files import Descriptor, open_plain, read_plain
 TAKE_LIMIT_S: Final = 600.0
 CHECK_LIMIT_S: Final = 20.0
 LOCK_LIMIT_S: Final = 60.0
-_LOOK_S: Final = 0.02
 KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
 KEPT_PACKS: Final = 10
@@ -129,7 +128,9 @@ class Vault:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path.mkdir(mode=0o700, exist_ok=True)
         with Descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
-            _lock(descriptor, self.path)
+            if not take_lock(descriptor, LOCK_LIMIT_S):
+                text = "another process does not release the lock"
+                raise TimeoutError(errno.ETIMEDOUT, text, str(self.path))
             if not self.folder.exists() and self._old.exists():
                 self._old.rename(self.folder)
             yield
@@ -340,18 +341,6 @@ class Vault:
             file.write(data)
             return True
         return False
-
-
-def _lock(descriptor: int, path: Path) -> None:
-    end = time.monotonic() + LOCK_LIMIT_S
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= end:
-                text = "another process does not release the lock"
-                raise TimeoutError(errno.ETIMEDOUT, text, str(path)) from None
-            time.sleep(_LOOK_S)
 
 
 @dataclass(frozen=True, slots=True)

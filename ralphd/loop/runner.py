@@ -327,12 +327,17 @@ class LoopRunner:
 
     async def _await_verdict(self, order: model.FinishIteration) -> None:
         """Report the boundary and bring back the answer (L9)."""
+        known = self._loop.plan
+        before = await asyncio.to_thread(self._plans.content, known)
         answer = await self._boundary.answer(order, self._late)
         self._console.say(iteration_line(order, None if answer is None else answer.verdict))
         reply = answer or RegentReply()
         if reply.verdict is not None and reply.verdict.kind is VerdictKind.REVERTED:
-            await self._attempts.restore_list(self._loop.plan)  # the revert may have left its removal
-        plan = await self._plans.read(self._loop.plan)  # as it is after a revert
+            await self._attempts.restore_list(known)  # the revert may have left its removal
+            commits = reply.verdict.reverted
+            if known and (line := await asyncio.to_thread(self._plans.regain, known, before, commits)):
+                self._console.say(line)
+        plan = await self._plans.read(known)  # as it is after a revert
         event = model.Judged(time.time(), reply.next, plan, reply.verdict, unheard=answer is None)
         self._events.put_nowait(event)
 

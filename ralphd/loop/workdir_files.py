@@ -9,14 +9,14 @@ import logging
 import os
 import shlex
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.loop.tasks import lost
+from ralphd.core.loop.tasks import lost, regained
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, Task, has_task_headings, parse
 from ralphd.errors import ConfigFaults, RalphdError
 from ralphd.git.repair import recommit
@@ -104,11 +104,31 @@ class PlanReader:
 
     def remember(self, known: Plan | None, head: str | None) -> None:
         """Remember the list as an attempt finds it: what a person did before that stays. Blocks."""
+        data = self.content(known)
         self._head, self._before = head, None
+        if known is not None and data:
+            self._before = parse(known.file, data.decode("utf-8-sig", errors="replace")), data
+
+    def content(self, known: Plan | None) -> bytes:
+        """Return the content of the list; empty if it cannot be read. Blocks."""
         with suppress(FileNotFoundError, Unreadable):
-            if known is not None and known.file:
-                data = read_inside(self._directory, known.file, MAX_BYTES)
-                self._before = parse(known.file, data.decode("utf-8-sig", errors="replace")), data
+            return read_inside(self._directory, known.file if known else "", MAX_BYTES)
+        return b""
+
+    def regain(self, known: Plan, before: bytes, commits: Sequence[str]) -> str:
+        """Restore the open tasks of the list ``before`` that the revert of ``commits`` has removed.
+
+        Return a line for the log; empty if there are none. Blocks.
+        """
+        was, left = (each.decode(errors="surrogateescape") for each in (before, self.content(known)))
+        text, names = regained(known.file, was, left)
+        became = f"git show {' '.join(commits[:1])}:./{known.file} has it"
+        with suppress(OSError):
+            if text != left:
+                path, data = (self._directory / known.file).resolve(), text.encode(errors="surrogateescape")
+                write_whole(path, data, mode=stat.S_IMODE(path.stat().st_mode))
+                became = "which is restored"
+        return f"the revert removed open work from {known.file}, {became}: {names}" if names else ""
 
     def restore(self, read: Plan | None) -> tuple[str, str]:
         """Restore the list if the attempt lost it, on the branch too if its commits did.

@@ -230,6 +230,22 @@ def test_an_agent_that_removes_the_list_each_time_gets_a_pause_and_one_alert(
     assert project.git("status", "--porcelain", "prd.json") == ""
 
 
+def test_a_persons_own_task_outlives_the_revert_of_the_commit_that_took_it(
+    daemon: Daemon, project: Project
+) -> None:
+    task_list = project.place / "TASKS.md"
+    task_list.write_text("- [ ] one\n")
+    person = "sed -i '$a - [ ] mine' TASKS.md"
+    agent = "sed -i '1s/ /x/2' TASKS.md; touch broken; git add -A; git commit -qm bad"
+    project.begins({"do": "claim", "runs": f"{person}; {agent}"}, stories=0, ralph__tasks="TASKS.md")
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    assert "removed open work from TASKS.md, which is restored: mine" in project.log()
+    assert task_list.read_text() == "- [x] one\n- [x] mine\n"
+    assert (view["reverts"], project.subjects()[:2]) == (1, ["mine: done", "one: done"])
+
+
 def test_a_list_whose_restoration_is_reverted_is_restored_again(daemon: Daemon, project: Project) -> None:
     project.commit("prd.json")  # in git, although it is ignored
     loses = (

@@ -42,25 +42,20 @@ class RewriteAction(StrEnum):
     PAUSE = "pause"
 
 
-@dataclass(frozen=True, slots=True)
-class RewriteDecision:
-    """What to do, and for ``LEAVE`` and ``PAUSE`` why."""
+def decide(branch: RewrittenBranch, *, pauses: bool) -> tuple[RewriteAction, str]:
+    """Return what becomes of a branch, and for ``LEAVE`` and ``PAUSE`` why.
 
-    action: RewriteAction
-    why: str = ""
-
-
-def decide(branch: RewrittenBranch, *, pauses: bool) -> RewriteDecision:
-    """Return what becomes of a branch; ``pauses``: ``[git] rewritten = "pause"``."""
+    ``pauses``: ``[git] rewritten = "pause"``.
+    """
     if not branch.lost or branch.by_other or is_preserved(branch):
-        return RewriteDecision(RewriteAction.ACCEPT)
+        return RewriteAction.ACCEPT, ""
     if branch.in_the_way:
-        return RewriteDecision(RewriteAction.LEAVE, branch.in_the_way)
+        return RewriteAction.LEAVE, branch.in_the_way
     if branch.pulled:
-        return RewriteDecision(RewriteAction.PAUSE, "commits came by fetch or pull in the same iteration")
+        return RewriteAction.PAUSE, "commits came by fetch or pull in the same iteration"
     if pauses:
-        return RewriteDecision(RewriteAction.PAUSE, 'git.rewritten = "pause"')
-    return RewriteDecision(RewriteAction.REPAIR)
+        return RewriteAction.PAUSE, 'git.rewritten = "pause"'
+    return RewriteAction.REPAIR, ""
 
 
 def is_preserved(branch: RewrittenBranch) -> bool:

@@ -13,8 +13,9 @@ from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict_views import notice_of
 from ralphd.core.loop.inbox import ADDED
 from ralphd.core.loop.model import Ledger, Previous, TaskRecord, TaskState
-from ralphd.core.plan import Plan, Task, TaskStatus
+from ralphd.core.plan import Plan, Task, TaskStatus, parse
 from ralphd.core.supervision.backoff import grown
+from ralphd.core.text import first_names
 from ralphd.dataclass import dataclass
 
 if TYPE_CHECKING:
@@ -103,6 +104,22 @@ def lost_again(losses: tuple[int, ...], iteration: int) -> tuple[int, ...]:
     if iteration in losses:
         return losses
     return (*losses, iteration) if losses[-1:] == (iteration - 1,) else (iteration,)
+
+
+def regained(file: str, before: str, after: str) -> tuple[str, str]:
+    """Return the list ``after`` a revert with the open tasks that only ``before`` has, and their titles.
+
+    An agent commits what a person has added to the list, and no line shows who wrote it. The marks are those
+    of ``after``; if a line or a task of it would be lost, or it has no task, it is returned as it is.
+    """
+    left = {each.id: each.status for each in parse(file, after).tasks}
+    gone = [each.title for each in parse(file, before).open if each.id not in left]
+    marks = {line.replace("[x]", "[ ]"): line for line in after.split("\n")}
+    lines = [marks.get(line.replace("[x]", "[ ]"), line) for line in before.split("\n")]
+    text = "\n".join(lines)
+    stays = left.items() <= {each.id: each.status for each in parse(file, text).tasks}.items()
+    is_whole = stays and set(marks.values()) <= set(lines)
+    return text if gone and left and is_whole else after, first_names(gone)
 
 
 def initial_plan(read: Plan | None, list_file: str | None, ledger: Ledger) -> Plan | None:

@@ -35,7 +35,7 @@ from ralphd.core.gate.verdict import CarriedOut, Moved, Refused
 from ralphd.core.text import short_sha
 from ralphd.dataclass import dataclass
 from ralphd.git import tree_diff
-from ralphd.git.diagnostics import trouble_of, unmerged
+from ralphd.git.diagnostics import trouble_of
 from ralphd.git.facts import Uncommitted, uncommitted
 from ralphd.git.locks import wait_for_lock
 from ralphd.git.runner import SHOWN, GitRunner, HasMoved, NotDone, WasKilled, error_text, name_list, readable
@@ -217,7 +217,7 @@ def _read_tree(git: GitRunner, to: Move) -> None:
     # Git refuses a file whose times differ from the index, though its content is equal: refresh, try again.
     git.run("update-index", "-q", "--refresh")
     code, _ = git.run(*words)
-    if code != 0 and (conflicts := unmerged(git)):
+    if code != 0 and (conflicts := uncommitted(git).unmerged):
         raise NotDone(trouble_of(git, conflicts))
     if code != 0:
         raise NotDone(f"git read-tree ended with {code}: is the disk full, or a file in the way?")
@@ -331,8 +331,9 @@ def _refuse_submodules(git: GitRunner, paths: Sequence[TreeChange]) -> None:
         if submodule.commit(new) is None:
             raise NotDone(f"the submodule {name} lacks {short_sha(new)}: git submodule update {name}")
         # A detached HEAD is usual in a submodule, and not in the way.
-        trouble = trouble_of(submodule, unmerged(submodule))
-        if uncommitted(submodule).names or (trouble and not trouble.startswith("HEAD is detached")):
+        dirty = uncommitted(submodule)
+        trouble = trouble_of(submodule, dirty.unmerged)
+        if dirty.names or (trouble and not trouble.startswith("HEAD is detached")):
             raise NotDone(f"the submodule {name} has work that is not committed, or half done")
         inner = tree_diff.changes(submodule, old, new)
         if any(tree_diff.has_submodule(each.old, each.new) for each in inner):

@@ -139,12 +139,12 @@ def _restore(
     if rewritten is None or _has(git, rewritten, good):
         return None
     facts = _facts(git, good, rewritten, is_here=is_here)
-    decision = decide(facts, pauses=pauses)
+    action, reason = decide(facts, pauses=pauses)
     short_name = branch.removeprefix(HEADS)
-    if not is_repaired and decision.action is RewriteAction.ACCEPT:
+    if not is_repaired and action is RewriteAction.ACCEPT:
         return None
-    if not is_repaired and decision.action is not RewriteAction.REPAIR:
-        return RewriteResult(decision.action, short_name, facts.lost, why=decision.why)
+    if not is_repaired and action is not RewriteAction.REPAIR:
+        return RewriteResult(action, short_name, facts.lost, why=reason)
     new_tip, reapplied, conflicts = _reapply(git, good, to_reapply(facts))
     if not is_repaired:
         git.update_refs(f"update {ref} {rewritten}", f"update {repaired_ref} {new_tip}")

@@ -39,34 +39,34 @@ def copy(change: Change, tree: str = "other") -> Change:
     ],
 )
 def test_a_history_with_every_change_is_accepted(new: tuple[Change, ...]) -> None:
-    assert decide(replace(LOST, new=new), pauses=True).action is RewriteAction.ACCEPT
+    assert decide(replace(LOST, new=new), pauses=True)[0] is RewriteAction.ACCEPT
 
 
 @pytest.mark.parametrize("new", [(), (NEW,), (copy(ONE),), (NEW, copy(TWO))])
 def test_a_history_without_a_change_is_repaired(new: tuple[Change, ...]) -> None:
-    assert decide(replace(LOST, new=new), pauses=False).action is RewriteAction.REPAIR
+    assert decide(replace(LOST, new=new), pauses=False)[0] is RewriteAction.REPAIR
 
 
 def test_a_lost_merge_is_never_taken_for_another_one() -> None:
     merge = Change("3" * 40, "t3")
     branch = replace(LOST, lost=(merge,), new=(Change("b" * 40, "tb"),))
-    assert decide(branch, pauses=False).action is RewriteAction.REPAIR
+    assert decide(branch, pauses=False)[0] is RewriteAction.REPAIR
 
 
 def test_nothing_lost_is_accepted() -> None:
-    assert decide(replace(LOST, lost=(), pulled=True), pauses=True).action is RewriteAction.ACCEPT
+    assert decide(replace(LOST, lost=(), pulled=True), pauses=True)[0] is RewriteAction.ACCEPT
 
 
 def test_a_person_decides_where_repair_is_off_or_commits_were_pulled() -> None:
     off = decide(LOST, pauses=True)
-    assert (off.action, off.why) == (RewriteAction.PAUSE, 'git.rewritten = "pause"')
+    assert off == (RewriteAction.PAUSE, 'git.rewritten = "pause"')
     pulled = decide(replace(LOST, pulled=True), pauses=False)
-    assert (pulled.action, "pull" in pulled.why) == (RewriteAction.PAUSE, True)
+    assert (pulled[0], "pull" in pulled[1]) == (RewriteAction.PAUSE, True)
 
 
 def test_what_is_half_done_is_left_alone() -> None:
     found = decide(replace(LOST, in_the_way="a rebase is half done"), pauses=True)
-    assert (found.action, found.why) == (RewriteAction.LEAVE, "a rebase is half done")
+    assert found == (RewriteAction.LEAVE, "a rebase is half done")
 
 
 def test_copies_of_lost_commits_are_not_applied_again() -> None:
@@ -76,7 +76,7 @@ def test_copies_of_lost_commits_are_not_applied_again() -> None:
 
 
 def test_a_rewrite_of_commits_that_no_run_made_is_accepted() -> None:
-    assert decide(replace(LOST, by_other=True), pauses=True).action is RewriteAction.ACCEPT
+    assert decide(replace(LOST, by_other=True), pauses=True)[0] is RewriteAction.ACCEPT
 
 
 # Repairs in the history.
