@@ -209,7 +209,8 @@ def over(
     incident: Incident, before: Supervision, event: Event, answer: Step, policy: Policy
 ) -> CloseReason | None:
     """Return why ``event`` ends the incident, or None; ``answer`` is the step that it led to."""
-    if isinstance(answer.supervision.state, model.Done) or _works(incident, before, event, answer, policy):
+    is_done = isinstance(answer.supervision.state, model.Done) and incident.call.cause is Cause.RUN
+    if is_done or _works(incident, before, event, answer, policy):
         return CloseReason.WORKS
     return settled_by_a_person(incident, answer.supervision)
 

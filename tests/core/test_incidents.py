@@ -275,10 +275,12 @@ def test_it_is_over_when_the_ralph_has_got_something_done(
         (verdict(VerdictKind.KEPT, ()), False),
         (BaselineTested(NOW, "b", Result.GREEN), True),
         (BaselineTested(NOW, "b", Result.RED), False),
+        (RunEnded(EXIT_0), False),
     ],
 )
 def test_what_the_guard_could_not_do_it_has_to_do_again(event: Event, judges: bool) -> None:
-    said = incidents.over(an_incident(BLOCKED), LIVES, event, Step(LIVES), POLICY)
+    after = ralph(Done()) if isinstance(event, RunEnded) else LIVES
+    said = incidents.over(an_incident(BLOCKED), LIVES, event, Step(after), POLICY)
     assert said is (CloseReason.WORKS if judges else None)
 
 

@@ -185,6 +185,20 @@ def test_l9_nothing_is_pushed_that_a_person_has_to_look_at(daemon: Daemon, proje
     assert project.subjects()[:2] == ["US-002: done", "US-001: done"]
 
 
+def test_an_alert_about_a_persons_red_commit_outlives_the_end_of_the_work(
+    daemon: Daemon, project: Project
+) -> None:
+    person = "(unset GIT_CONFIG_PARAMETERS; touch broken; git add broken; git commit -qm theirs)"
+    mine = "touch a; git add a; git commit -qm mine; sed -i s/false/true/ prd.json"
+    project.begins({"do": "claim", "runs": f"{mine}; {person}"}, stories=1)
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    assert "it did not make" in view["incident"]["message"]
+    assert len(daemon.events("guard.blocked")) == 1, "the same commits are judged once"
+    assert daemon.events("incident.closed") == []
+
+
 def _tracked(project: Project) -> None:
     """The list is in git, as most are."""
     (project.place / "prd.json").write_text("{}")

@@ -198,13 +198,15 @@ def at_end(
     """Return what becomes of the range when a run has ended with ``code`` and HEAD is at ``head``.
 
     ``is_foreign``: no daemon saw the end, and HEAD is younger than it. Only a run that ended well is judged
-    at its end: its iteration, or what a loop has committed after its last boundary.
+    at its end: its iteration, or what a loop has committed after its last boundary. If the tests failed there
+    because of somebody else's commit, the same commits are not judged again.
     """
     if is_foreign:
         return AtEnd.FOREIGN if head != state.before else AtEnd.LEAVE
     if code != 0:
         return AtEnd.LEAVE
-    if is_iteration or (reports_boundaries and head != state.before):
+    is_known = bool(state.excused) and head == state.good
+    if is_iteration or (reports_boundaries and head != state.before and not is_known):
         return AtEnd.JUDGE
     return AtEnd.LEAVE
 

@@ -265,6 +265,17 @@ def test_what_becomes_of_a_range_at_the_end_of_a_run(
     assert found is result
 
 
+@pytest.mark.parametrize(("head", "result"), [(B, AtEnd.LEAVE), (C, AtEnd.JUDGE)])
+def test_commits_that_are_red_by_another_ones_are_judged_again_only_with_new_ones(
+    head: Position, result: AtEnd
+) -> None:
+    state = replace(OPEN, excused="b" * 40, good=B)
+
+    found = ranges.at_end(state, head, code=0, is_foreign=False, is_iteration=False, reports_boundaries=True)
+
+    assert found is result
+
+
 @given(states, positions, st.none() | st.integers(0, 2), st.booleans(), st.booleans(), st.booleans())
 def test_only_a_seen_good_end_is_judged(
     state: GateState, head: Position, code: int | None, is_foreign: bool, each: bool, reports: bool
