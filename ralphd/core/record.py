@@ -12,7 +12,7 @@ from ralphd.core.gate.verdict import VerdictKind, short
 from ralphd.core.supervision import reports
 from ralphd.core.supervision.events import CommitsRestored, Committed, Event, RunEnded, VerdictReached
 from ralphd.core.supervision.model import Done, ReportedTask, RunReports, Supervision, Waiting
-from ralphd.core.text import first_names, one_line
+from ralphd.core.text import commit_names, one_line
 from ralphd.core.time import Moment, rfc3339
 from ralphd.dataclass import dataclass
 
@@ -173,13 +173,13 @@ def _what(before: Supervision, event: Event, after: Supervision, head: str | Non
                 return None
             which = "an iteration" if report.number is None else f"iteration {report.number}"
             verb = "finished, its task is done" if report.complete and report.task else "finished"
-            made = f", {_commits(report.commits[::-1])}" if report.commits else ""
+            made = f", {commit_names(report.commits[::-1], 2)}" if report.commits else ""
             return f"{which} {verb}{made}{_about(report.task)}"
         case VerdictReached(verdict=verdict) if verdict.kind is VerdictKind.KEPT and verdict.commits:
             of = "" if verdict.number is None else f", of iteration {verdict.number}"
-            return f"{_commits(short(verdict.commits))} kept{of}{_about(verdict.task)}"
+            return f"{commit_names(short(verdict.commits), 2)} kept{of}{_about(verdict.task)}"
         case CommitsRestored(commits=commits) if commits:
-            return f"put back, as you asked: {_commits(commits)}"
+            return f"put back, as you asked: {commit_names(commits, 2)}"
         case Committed(commits=count) if after.tally.iteration > before.tally.iteration:
             return f"{count} commits, the last one {head}" if count > 1 else f"commit {head}"
         case RunEnded() if isinstance(after.state, Done) and after.state.why == "complete":
@@ -194,7 +194,3 @@ def _what(before: Supervision, event: Event, after: Supervision, head: str | Non
 
 def _about(task: ReportedTask | None) -> str:
     return "" if task is None else f": {task.title or task.id}"
-
-
-def _commits(shas: tuple[str, ...]) -> str:
-    return f"commit{'s' if len(shas) > 1 else ''} {first_names(shas, 2)}"

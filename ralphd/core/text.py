@@ -45,6 +45,11 @@ def first_names(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + more
 
 
+def commit_names(shas: Sequence[str], most: int = 3) -> str:
+    """Return ``commit abc1234`` or ``commits abc1234, def5678``."""
+    return f"commit{'s' if len(shas) > 1 else ''} {first_names(shas, most)}"
+
+
 def short_sha(sha: str) -> str:
     """Return the seven characters of a commit's id that people read."""
     return sha[:7]

@@ -117,6 +117,16 @@ def push(directory: Path, *, limit_s: float = PUSH_LIMIT_S, outside: Mapping[str
     return f"pushed {upstream.ahead} commit{'s' * (upstream.ahead != 1)} to {upstream.name}"
 
 
+def unpushed(directory: Path) -> str:
+    """Return a line about commits that the upstream lacks, with the next step; empty if it has all."""
+    try:
+        upstream = _upstream(directory)
+    except _Failed as why:
+        return f"its commits are not pushed: {why}"
+    lacks = f"{upstream.name} lacks {upstream.ahead} of the commits; next: git pull --rebase && git push"
+    return lacks if upstream.ahead else ""
+
+
 def exchange(
     directory: Path, command: str, *words: str, outside: Mapping[str, str] | None = None,
     inside: Mapping[str, str] | None = None, limit_s: float = PUSH_LIMIT_S,

@@ -22,7 +22,7 @@ from ralphd.git.locks import remove_stale_locks
 from ralphd.git.repo import Repository
 from ralphd.git.rewrite.file_snapshots import Trace, traces
 from ralphd.git.rewrite.move_branch import HEADS, recover, refuse_filtered
-from ralphd.git.runner import SHOWN, GitRunner, NotDone, error_text, name_list, readable, ref_name
+from ralphd.git.runner import GitRunner, NotDone, error_text, name_list, ref_name
 from ralphd.git.snapshot import Snapshot, snapshot
 from ralphd.git.tree_diff import TreeEntry, above, committed_at, is_there, obstructing, put_entries, staged_at
 
@@ -232,11 +232,10 @@ def _put_away(git: GitRunner, before: Collection[bytes], label: str, scratch: Pa
     except (NotDone, OSError) as why:
         rest = f"in part at least, and all of it is kept: git show --stat {ref}"
         raise NotDone(f"{error_text(why)}; {rest}") from why
-    more = f" and {len(new) - SHOWN} more" if len(new) > SHOWN else ""
     as_staged = f" (and, as it was staged: {staged})" if staged else ""
     return (
         "what the attempt before had not committed when it crashed was set aside: "
-        f"{', '.join(map(readable, new[:SHOWN]))}{more}. See it: git show --stat {ref}{as_staged}. "
+        f"{name_list(new)}. See it: git show --stat {ref}{as_staged}. "
         f"Take back what is good: git checkout {ref} -- FILE"
     )
 

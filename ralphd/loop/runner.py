@@ -80,8 +80,7 @@ class BoundaryClient:
             answer.add_done_callback(lambda done: None if done.cancelled() else late(done.result().next))
             found = RegentReply()
         if self._settings.configuration.git.auto_push and not order.failed and _may_be_pushed(found):
-            pushed = await asyncio.to_thread(push, self._settings.directory)
-            self._console.say(f"push: {pushed}")
+            self._console.say(f"push: {await asyncio.to_thread(push, self._settings.directory)}")
         return found
 
     async def _patiently(self, answer: "asyncio.Future[RegentReply]") -> RegentReply | None:
@@ -296,8 +295,7 @@ class LoopRunner:
                 task, directory = iteration.task, self._settings.directory
                 self._console.say(f"iteration {iteration.number}: {task.title or task.id}")
                 if self._settings.configuration.git.auto_pull_rebase:
-                    pulled = await asyncio.to_thread(pull_rebase, directory)
-                    self._console.say(f"pull: {pulled}")
+                    self._console.say(f"pull: {await asyncio.to_thread(pull_rebase, directory)}")
                 # HEAD after our own pull: the commits of the iteration are judged from there on (R2).
                 head = await asyncio.to_thread(position, directory) if self._settings.is_supervised else None
                 self._reporter.iteration_started(iteration, head)

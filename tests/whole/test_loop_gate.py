@@ -142,6 +142,20 @@ def test_done_without_a_commit_is_reported(daemon: Daemon, project: Project) -> 
     assert event["data"]["message"] == f"Ralph is done: all tasks are done, {left}"
 
 
+def test_commits_that_could_not_be_pushed_are_reported_at_the_end(daemon: Daemon, project: Project) -> None:
+    who = "-c user.name=x -c user.email=x@example.invalid"
+    theirs = f"git clone -q -b main ../origin ../o; git -C ../o {who} commit -q --allow-empty -m theirs"
+    mine = "touch a; git add a; git commit -qm mine; sed -i s/false/true/ prd.json"
+    project.begins({"do": "claim", "runs": f"{mine}; {theirs}; git -C ../o push -q"}, stories=1)
+
+    view = daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    left = "but origin/main lacks 1 of the commits; next: git pull --rebase && git push"
+    assert view["message"] == left
+    [event] = daemon.events("ralph.done")
+    assert event["data"]["message"] == f"Ralph is done: all tasks are done, {left}"
+
+
 def test_r9_a_loop_that_is_killed_while_the_tests_run_knows_the_verdict_when_it_is_back(
     daemon: Daemon, project: Project
 ) -> None:

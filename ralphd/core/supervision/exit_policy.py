@@ -9,7 +9,7 @@ from ralphd.core.supervision.backoff import crash_wait, was_healthy
 from ralphd.core.supervision.model import Announce, ExitFacts, Outcome, Policy, RunReports, Step, Supervision
 from ralphd.core.supervision.reports import limit_reached, wait_ended
 from ralphd.core.supervision.transitions import GUARD, PAUSED_ON_REQUEST, RESTARTING, STOPPED, give_up, spawn
-from ralphd.core.text import one_line
+from ralphd.core.text import first_names, one_line
 from ralphd.core.time import Moment
 
 # What the end of a run means, and how it reads (E1 to E3).
@@ -282,16 +282,13 @@ def _tell_retry(how: str, wait: model.Waiting, failures: int, policy: Policy) ->
 
 
 def _done(current: Supervision, ending: ExitFacts, text: str, done: model.Done | None = None) -> Step:
-    left = uncommitted_words(ending.uncommitted)
+    left = "; ".join(filter(None, (uncommitted_words(ending.uncommitted), ending.unpushed)))
     announcement = Announce("ralph.done", f"{text}, but {left}" if left else text)
     return current.enter(replace(done or model.Done(), uncommitted=left), announcement)
 
 
 def uncommitted_words(names: Sequence[str]) -> str:
     """Return one line about files that were not committed, with the next step; empty without names."""
-    if not names:
-        return ""
-    shown = ", ".join(one_line(name, _NAME_CHARS) for name in names[:2])
-    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    shown = first_names([one_line(name, _NAME_CHARS) for name in names], 2)
     what = "1 file was" if len(names) == 1 else f"{len(names)} files were"
-    return f"{what} not committed: {shown}{more}; next: git status"
+    return f"{what} not committed: {shown}; next: git status" if names else ""

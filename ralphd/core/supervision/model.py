@@ -92,7 +92,8 @@ class ExitFacts:
     ``code`` and ``signal`` are both None for a run that was lost: its shim is gone and left no record (S6).
     ``last_sign_at`` is the time of its last output, ``committed`` whether the repository's HEAD moved.
     ``pause_reason`` and ``resume_at`` come from the checkpoint of a run that ended with 75. ``uncommitted``
-    names tracked files that differ from HEAD, and untracked files from the time of the work.
+    names tracked files that differ from HEAD, and untracked files from the time of the work. ``unpushed`` is
+    a line about commits that ``auto_push`` could not push.
     """
 
     run_id: RunId
@@ -106,6 +107,7 @@ class ExitFacts:
     pause_reason: str | None = None
     resume_at: Moment | None = None
     uncommitted: tuple[str, ...] = ()
+    unpushed: str = ""
 
     @property
     def lost(self) -> bool:
@@ -322,7 +324,7 @@ class Failed:
 class Done:
     """The work is done, or a limit of the user's own was reached; ``limit`` says which, where we know.
 
-    ``uncommitted`` is a line about files that were not committed.
+    ``uncommitted`` is a line about what was not committed or not pushed.
     """
 
     why: str = "complete"

@@ -8,7 +8,7 @@ from ralphd.core.supervision.events import Event, PauseRequested, ResumeRequeste
 from ralphd.core.supervision.model import Announce, Goal, Policy, Step, Supervision
 from ralphd.core.supervision.reports import Reported, task_data
 from ralphd.core.supervision.transitions import GUARD, has_boundaries
-from ralphd.core.text import first_names, normalized
+from ralphd.core.text import commit_names, normalized
 from ralphd.core.time import Moment
 
 # What a person's request does to a ralph (G1, G2).
@@ -240,15 +240,15 @@ def _rewritten(current: Supervision, event: events.HistoryRewritten, policy: Pol
 
 def rewritten_text(event: events.HistoryRewritten) -> str:
     """Return what became of a branch that lost commits."""
-    lost = _commits(event.lost) if event.lost else "commits"
+    lost = commit_names(event.lost) if event.lost else "commits"
     if event.why:
         more = f". To restore: git merge {event.lost[0]}" if event.lost else ""
         return f"Branch {event.branch} lost {lost}, not restored: {event.why}{more}"
     text = f"Branch {event.branch} had lost {lost}: restored"
     if event.reapplied:
-        text += f", new {_commits(event.reapplied)} re-applied on top"
+        text += f", new {commit_names(event.reapplied)} re-applied on top"
     if event.conflicts:
-        text += f", new {_commits(event.conflicts)} not re-applied because of conflicts"
+        text += f", new {commit_names(event.conflicts)} not re-applied because of conflicts"
     return text
 
 
@@ -272,7 +272,8 @@ def _left_behind(event: events.LeftBehind) -> tuple[Announce, ...]:
 
 def _restored(event: events.CommitsRestored) -> tuple[Announce, ...]:
     of = "" if event.number is None else f" of iteration {event.number}"
-    text = f"Re-applied, as requested — {_commits(event.commits)}{of}; the tests run before the next start"
+    text = f"Re-applied, as requested — {commit_names(event.commits)}{of}"
+    text += "; the tests run before the next start"
     if event.repair is not None:
         text = f"Repair {event.repair} undone, as requested; the repaired branch is kept under {event.ref}"
     return (Announce("commit.restored", text, data=restored_data(event)),)
@@ -314,29 +315,24 @@ def _verdict_actions(verdict: Verdict, *, calls: bool) -> tuple[model.Action, ..
         case VerdictKind.KEPT if not commits:  # a repair has taken the last one off the branch
             return (Announce("tests.passed", "Tests passed ✅ — no commit to keep", data=data),)
         case VerdictKind.KEPT:
-            text = f"Tests passed ✅ — {_commits(commits)} kept"
+            text = f"Tests passed ✅ — {commit_names(commits)} kept"
             return (Announce("tests.passed", data=data), Announce("commit.kept", text, data=data))
         case VerdictKind.REVERTED:
-            text = f"Tests failed ❌ — reverting {_commits(reverted)}"
+            text = f"Tests failed ❌ — reverting {commit_names(reverted)}"
             if any(ref.startswith(LEFT) for ref in verdict.refs):
-                text = f"Tests failed ❌ — taking {_commits(reverted)} off the branch"
+                text = f"Tests failed ❌ — taking {commit_names(reverted)} off the branch"
             called = (model.Escalate(f"{text}; {verdict.why}"),) if calls else ()
             word = last_line(verdict.tail)
             failed = Announce("tests.failed", f"The tests' last line: {word}" if word else None, data=data)
             return (failed, Announce("commit.reverted", text, data=data), *called)
         case VerdictKind.UNTESTED:
-            stays = f"{_commits(commits[:1])} stays" if commits else "the iteration stays"
+            stays = f"{commit_names(commits[:1])} stays" if commits else "the iteration stays"
             if reverted:  # where a revert could not be taken back, or somebody has moved HEAD since
-                stays = f"{_commits(reverted)} stay{'s' if len(reverted) == 1 else ''} reverted"
+                stays = f"{commit_names(reverted)} stay{'s' if len(reverted) == 1 else ''} reverted"
             text = f"Not judged — {stays}: {verdict.why}"
             if verdict.pauses or calls:  # the call says it: one line of the log is enough
                 return (Announce("guard.blocked", data=(("message", text), *data)), model.Escalate(text))
             return (Announce("guard.blocked", text, data=data),)
-
-
-def _commits(shas: tuple[str, ...]) -> str:
-    """``commit abc1234``, ``commits abc1234, def5678``."""
-    return f"commit{'s' if len(shas) > 1 else ''} {first_names(shas)}"
 
 
 def last_line(printed: str) -> str:

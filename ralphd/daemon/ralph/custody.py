@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from ralphd.core.gate.git_config_changes import HOOKS_PATH, ChangedCommand, is_restored
 from ralphd.core.supervision.model import Announce, RunId
+from ralphd.core.text import first_names
 from ralphd.daemon.services import Services
 from ralphd.git.diagnostics import is_older, unfinished
 from ralphd.git.repo import Repository
@@ -161,7 +162,7 @@ class Custody:
                 label = f"{self._account.definition.name}/{run_id}"
                 told.append((_repaired(fault, rebuild(vault, taken, label), taken), f"git/{taken.at}"))
             if names := vault.restore_kept(taken) if seen else []:
-                text = f"restored {_some(names)} from the vault: the iteration deleted what git ignores"
+                text = f"restored {first_names(names)} from the vault: the iteration deleted what git ignores"
                 told.append((Announce("file.restored", text, data=(("files", names),)), f"kept/{taken.at}"))
             if Repository.find(vault.top) is not None:
                 changed = changed_commands(vault, taken, partial(self._is_restored, taken, seen))
@@ -182,7 +183,7 @@ class Custody:
         if left := [each for each in changed if not each.restored]:
             hooks_path = next((each for each in left if each.name == HOOKS_PATH), None)
             self._hooks_path = self._hooks_path or hooks_path
-            what = f"{_some([each.name for each in left])} of {taken.common}"
+            what = f"{first_names([each.name for each in left])} of {taken.common}"
             self._changed = f"git runs what an iteration changed: {what}; to undo: {left[0].undo}"
             logger.warning("%s", self._changed, extra={"ralph": self._account.definition.name})
         if not restored:
@@ -190,7 +191,7 @@ class Custody:
         names, undo = [*dict.fromkeys(each.name for each in restored)], restored[0].undo
         does = "to compare" if undo.startswith("diff ") else "to undo while it is stopped"
         why = f"an iteration changed what git runs, or where it works; {does}: {undo}"
-        text = f"restored {_some(names)} of {taken.common}: {why}"
+        text = f"restored {first_names(names)} of {taken.common}: {why}"
         data = (("files", names), ("undo", undo))
         return [(Announce("file.restored", text, data=data), f"commands/{taken.at}")]
 
@@ -213,10 +214,6 @@ def _lost_upstream(before: Taken, after: Taken) -> list[tuple[Announce, str]]:
         data = (("why", lost), ("undo", f"git push {remote} {each.sha}:refs/heads/{branch}"))
         told.append((Announce("guard.blocked", text, data=data), f"upstream/{each.ref}/{after.at}"))
     return told
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _repaired(fault: str, done: Rebuilt, taken: Taken) -> Announce:

@@ -23,6 +23,7 @@ from ralphd.core.time import Moment, rfc3339
 from ralphd.daemon.builtin import command_of
 from ralphd.git.diagnostics import left_uncommitted
 from ralphd.git.facts import run_setting
+from ralphd.git.remote import unpushed
 from ralphd.git.repo import ReflogMark, Repository, Signature
 from ralphd.git.worktree_scan import WorkTree
 from ralphd.loop.workdir_files import read_plan
@@ -200,9 +201,8 @@ async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -
     if record.code == TRY_AGAIN_LATER:
         held = account.in_force.definition
         pause = await asyncio.to_thread(account.files.checkpoint, held.directory, own_loop=held.runs_own_loop)
-    complete = False
-    if record.code == 0 and account.policy.mode is model.Mode.ITERATION:
-        complete = await asyncio.to_thread(_is_complete, account, log, record)
+    may_be_last = record.code == 0 and account.policy.mode is model.Mode.ITERATION
+    complete = may_be_last and await asyncio.to_thread(_is_complete, account, log, record)
     since = account.supervision.tally.began_at or record.started_at or record.ended_at
     directory, known = account.definition.directory, account.facts.uncommitted
     left = await asyncio.to_thread(left_uncommitted, directory, since, known)
@@ -218,6 +218,7 @@ async def ending_of(account: "RalphRecord", log: RalphLog, record: ExitRecord) -
         pause_reason=pause.reason,
         resume_at=pause.resume_at,
         uncommitted=left,
+        unpushed=await asyncio.to_thread(unpushed, directory) if account.configuration.git.auto_push else "",
     )
 
 

@@ -102,6 +102,22 @@ def test_e2_a_failure_is_announced_in_words(ending: ExitFacts, words: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        ((), "origin/main lacks 1 commit"),
+        (("a.py",), "1 file was not committed: a.py; next: git status; origin/main lacks 1 commit"),
+    ],
+)
+def test_done_names_commits_that_were_not_pushed(names: tuple[str, ...], line: str) -> None:
+    ending = replace(EXIT_0, uncommitted=names, unpushed="origin/main lacks 1 commit")
+
+    after = after_end(ending, replace(POLICY, restart=Restart.NEVER))
+
+    assert after.supervision.state == Done(uncommitted=line)
+    assert texts(after) == [f"Ralph is done, but {line}"]
+
+
+@pytest.mark.parametrize(
     ("names", "words"),
     [
         ((), ""),
