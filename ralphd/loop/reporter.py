@@ -90,7 +90,7 @@ class Reporter:
             session=_line(result.session),
             duration_s=round(max(result.ended_at - result.started_at, 0.0), 3),
             reset_at=None if finding.reset is None else rfc3339(finding.reset.until),
-            commits=iteration.commits,
+            commits=iteration.made,
             next=_line(order.next),
             ended_at=rfc3339(result.ended_at),
         )

@@ -127,6 +127,15 @@ def test_r2_a_bad_commit_after_a_pull_that_rebased_is_reverted(daemon: Daemon, p
     assert project.subjects() == [bad, f'Revert "{bad}"', bad, "mine", "theirs", "start", "first"]
 
 
+def test_an_attempt_has_the_commits_that_it_made_itself(daemon: Daemon, project: Project) -> None:
+    project.begins({"do": "claim", "runs": "touch a; git add a; git commit -qm half"}, stories=1)
+
+    daemon.becomes("demo", "done", timeout_s=LONG_S)
+
+    attempts = [event["data"] for event in daemon.events("attempt.finished")]
+    assert [(each["outcome"], each["commits"]) for each in attempts] == [("failed", 1), ("ok", 1)]
+
+
 def test_done_without_a_commit_is_reported(daemon: Daemon, project: Project) -> None:
     hook = project.place / ".git" / "hooks" / "pre-commit"
     hook.write_text("#!/bin/sh\n! test -e ../refused\n")

@@ -241,7 +241,7 @@ class Iteration:
     that had their turn, ``shaky`` those with only transient failures: when all agents of the pool are, it is
     an outage, and ``outage`` counts its waits. ``rate_waited_s``: all waits for the agent's rate limits.
     ``reverted`` is the revert of the task's last commits (R9). ``last_session`` is the last attempt's, worth
-    resuming or not.
+    resuming or not. ``commits`` counts those of all its attempts, ``made`` those of the last one.
     """
 
     number: int
@@ -257,6 +257,7 @@ class Iteration:
     session: str | None = None
     previous: Previous | None = None
     commits: int = 0
+    made: int = 0
     reverted: RevertNotice | None = None
     nth: int = 0
     last_session: str | None = None

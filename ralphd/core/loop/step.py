@@ -280,8 +280,8 @@ def _attempt_over(loop: Loop, iteration: Iteration, event: model.AttemptOver, po
     if event.worked or event.finding.kind is None or meaning(event.finding.kind).for_the_task:
         memory = replace(memory, notes_read=max(memory.notes_read, event.notes_read))
     loop = replace(loop, memory=memory, plan=plan, losses=losses)
-    session = event.session or iteration.last_session
-    iteration = replace(iteration, commits=iteration.commits + event.commits, last_session=session)
+    session, commits = event.session or iteration.last_session, iteration.commits + event.commits
+    iteration = replace(iteration, commits=commits, made=event.commits, last_session=session)
     finding = event.finding
     if finding.asked:
         report = model.ReportAttempt(iteration, None, finding.rule, finding.why, "ended as requested")

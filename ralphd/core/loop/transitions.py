@@ -109,9 +109,8 @@ def held_back(loop: Loop, iteration: Iteration, event: model.HeldBack, policy: L
         after = attempt(loop, handed_to(agent, iteration), event.at, policy)
     else:
         after = exhausted(loop, iteration, event.at, policy, brief=event.brief)
-    if event.brief:
-        return after
-    return after.preceded_by(model.ReportAgentOut(iteration.agent, event.why, event.until))
+    out = () if event.brief else (model.ReportAgentOut(iteration.agent, event.why, event.until),)
+    return after.preceded_by(*out)
 
 
 def end_now(loop: Loop, iteration: Iteration | None, at: Moment, policy: LoopPolicy) -> LoopStep | None:

@@ -141,7 +141,7 @@ class PhasedAttempt:
             return
         again = last.finding.kind is not None and last.result.phase == order.phase
         follows = f"{core.in_words(order.phase)} again" if again else f"{order.phase} follows"
-        finding, iteration = last.finding, replace(self._order.iteration, commits=0)
+        finding, iteration = last.finding, replace(self._order.iteration, made=0)
         report = ReportAttempt(iteration, finding.kind, finding.rule, finding.why, follows)
         self._agents.context.reporter.attempt_finished(report, last.result, finding)
         self._answer = None

@@ -389,6 +389,7 @@ def test_commits_and_costs_of_all_attempts_of_an_iteration_count() -> None:
     play.succeeds(judged=False, commits=1, cost_usd=1.0)
 
     assert play.ordered(FinishIteration)[0].iteration.commits == 3
+    assert [each.iteration.made for each in play.ordered(ReportAttempt, ever=True)] == [2, 1]
     assert play.loop.memory.cost_usd == 1.333333, "sums are kept to a millionth"
 
 
