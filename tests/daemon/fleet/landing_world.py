@@ -20,7 +20,7 @@ from ralphd.daemon.fleet.clones import Clones
 from ralphd.daemon.fleet.fleet import remote_fence
 from ralphd.daemon.fleet.holder import Holder
 from ralphd.daemon.fleet.landing import Landings
-from ralphd.daemon.fleet.orders import read_ref
+from ralphd.daemon.fleet.orders import Clocks, read_ref
 from ralphd.daemon.fleet.watcher import Watcher
 from ralphd.daemon.fleet.work import RalphWork
 from ralphd.daemon.host import Host
@@ -38,7 +38,7 @@ from tests.helpers import eventually
 RULES = LeaseRules(lease_s=0.6, takeover_wait_s=0.6, offline_push_s=0.3)
 LIMIT_S = 60.0
 COMMAND = '["sh", "-c", ". {place}/do/$(basename $(git branch --show-current))"]'
-TESTS = """[ ! -e bad ] && while [ -e {place}/slow ]; do sleep 0.05; done; """
+TESTS = """touch {place}/began; [ ! -e bad ] && while [ -e {place}/slow ]; do sleep 0.05; done; """
 TESTS += """[ ! -e bad ] && git rev-parse HEAD >> {place}/green"""
 COMMIT = "echo {text} > {file}; git add {file}; git commit -qm {file}\n"
 BASE_LEASE = "refs/ralph/lease/main"
@@ -221,6 +221,7 @@ class Machine:
         holder = self.holders[item.id] = Holder(
             item, self.name, "boot", self.fabric, work, RULES,
             record=lambda _: None, report=self._report, start=start,
+            clocks=Clocks(boottime=float),  # a busy machine is none that slept: it would pause its ralphs
         )  # fmt: skip
         self.tasks.append(asyncio.create_task(holder.run()))
         return holder
