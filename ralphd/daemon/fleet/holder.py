@@ -206,7 +206,8 @@ class Holder(LeaseKeeper):
             self._is_begun = True
             if self._pauses:
                 await self.work.pause()
-        self._tasks.create_task(self._write_item(self._working))
+        if self.item.finished != self.hold.lease.pushed or not self.item.finished:  # else it only lands
+            self._tasks.create_task(self._write_item(self._working))
         while self._end is None:
             progress = await self.work.changed()
             head, state = progress.head, progress.state
@@ -344,6 +345,8 @@ class Holder(LeaseKeeper):
         own = item if is_holder(item, self.host, token) else taken_over(item, self.host, token)
         if own is None or own.state is ItemState.HELD:
             return own
+        if self._progress.state is not None:  # which the hub may have missed
+            own = self._working(own) or own
         if end.state is ItemState.OPEN:
             return released(own, self.host, token, why=end.why, commit=commit, is_try=end.is_try)
         own = own if end.commit or end.state is ItemState.HELD else replace(own, finished="")

@@ -28,7 +28,7 @@ from ralphd.daemon.fleet.landing import Landings
 from ralphd.daemon.fleet.picture import Picture
 from ralphd.daemon.fleet.quota import installed_accounts, logins
 from ralphd.daemon.fleet.watcher import Watcher
-from ralphd.daemon.services import EventPublisher, Services
+from ralphd.daemon.services import Services
 from ralphd.dataclass import dataclass
 from ralphd.errors import WrongState
 from ralphd.fleet.fabric import Bucket, Entry, Fabric, HubUnreachable, WrongRevision
@@ -120,10 +120,6 @@ class Member:
 
     def __post_init__(self) -> None:
         self.picture = Picture(self.services.clock.now)
-
-    @property
-    def _news(self) -> EventPublisher:
-        return self.services.news
 
     # --- tasks -----------------------------------------------------------------------------------------
 
@@ -243,7 +239,7 @@ class Member:
             self.services.trouble(_TOPIC, None)
         if is_connected != self._was_connected and (is_connected or self._was_connected is not None):
             kinds = {None: "fleet.joined", True: "fleet.lost", False: "fleet.back"}
-            await self._news.tell(kinds[self._was_connected], {"host": self.host})
+            await self.services.news.tell(kinds[self._was_connected], {"host": self.host})
             if not is_connected:
                 self.services.trouble(_TOPIC, "the hub is unreachable: what runs continues")
             self._was_connected = is_connected
@@ -255,7 +251,7 @@ class Member:
         for name in sorted(silent - self._silent):
             entry = self.picture.known(Bucket.HOSTS, name)
             key = f"fleet.host.silent {name} {entry.revision if entry else 0}"
-            await self._news.tell("fleet.host.silent", {"host": name}, key=key)
+            await self.services.news.tell("fleet.host.silent", {"host": name}, key=key)
         self._silent = set(silent)
 
     # --- items -----------------------------------------------------------------------------------------
@@ -452,7 +448,7 @@ class Member:
             if (connected := self.fabric.connected_since) is None or connected == since:
                 continue
             with suppress(HubUnreachable):
-                there = [each.key for each in await self.fabric.entries(Bucket.ITEMS)]
+                there = {each.key for each in await self.fabric.entries(Bucket.ITEMS)}
                 for key, item in self.picture.missing(Bucket.ITEMS, there).items():
                     if not is_old(item, self.services.clock.now()):
                         with suppress(WrongRevision):

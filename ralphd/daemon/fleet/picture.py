@@ -1,7 +1,7 @@
 """The fleet as this machine sees it: the last known values of each bucket, also without the hub."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Set
 from dataclasses import field
 from datetime import datetime
 from typing import Any, Final, TypeVar
@@ -152,10 +152,9 @@ class Picture:
         """Return why nobody takes an item. Raises NotFound."""
         return views.explain(self.item(item_id), self.hosts, self.limits, self.ages(), self.clock())
 
-    def missing(self, bucket: Bucket, keys: Iterable[str]) -> dict[str, Any]:
+    def missing(self, bucket: Bucket, keys: Set[str]) -> dict[str, Any]:
         """Return what is known here and not among ``keys``: a hub that lost its store gets it again."""
-        there = set(keys)
-        return {key: each.value for key, each in self._known[bucket].items() if key not in there}
+        return {key: each.value for key, each in self._known[bucket].items() if key not in keys}
 
 
 def _is_at(key: str, value: Any) -> bool:

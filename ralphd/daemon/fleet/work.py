@@ -130,10 +130,8 @@ class RalphWork:
                 directory, self._item.repo, self._environment, self._item.form, scratch=self._clones.scratch
             )
             await asyncio.to_thread(self._prepare, directory)
-        except (NotDone, OSError) as fault:
+        except (NotDone, OSError, RalphdError) as fault:
             return one_line(error_text(fault), _WHY_CHARS)
-        except RalphdError as fault:
-            return one_line(str(fault), _WHY_CHARS)
         return ""
 
     def _prepare(self, directory: Path) -> None:

@@ -10,9 +10,10 @@ import pytest
 from ralphd.core.fleet.items import by_person
 from ralphd.core.fleet.lease_model import KeySeen, RefSeen, Stage, TakeLease
 from ralphd.core.fleet.model import HostName, Item, ItemState, Lease
+from ralphd.daemon.fleet.holder import Progress
 from ralphd.daemon.fleet.orders import Clocks
 from ralphd.errors import WrongState
-from ralphd.fleet.fabric import Bucket
+from ralphd.fleet.fabric import Bucket, HubUnreachable, JsonObject
 from tests.daemon.fleet.fleet_world import ITEM, KEY, FleetHost, FleetWorld
 from tests.git.fence_world import BRANCH, HEAD_REF, LEASE_REF, environment, world
 from tests.helpers import eventually
@@ -171,6 +172,46 @@ async def test_a_hub_that_forgot_gets_the_end(fleet: FleetWorld, copy: str) -> N
 
     assert (fleet.item.state, fleet.item.holder, fleet.item.token) == (ItemState.OPEN, None, 2)
     assert fleet.lease().host == ""
+
+
+@pytest.mark.parametrize("end", [ItemState.HELD, ItemState.DONE, None])
+async def test_an_end_says_what_is_finished(
+    fleet: FleetWorld, end: ItemState | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = await fleet.host("h1")
+    holder, update = await host.works(), host.fabric.update
+
+    async def missed(bucket: Bucket, key: str, value: JsonObject, *, revision: int) -> int:
+        if value.get("state") == "landing":
+            raise HubUnreachable("no answer")
+        return await update(bucket, key, value, revision=revision)
+
+    monkeypatch.setattr(host.fabric, "update", missed)
+    head = host.work.commit("two")
+    host.work.news.put_nowait(Progress(head, ItemState.LANDING))
+    await host.pushed(head)
+    if end is None:
+        holder.drain()
+    else:
+        host.work.news.put_nowait(Progress(head, end, "as it is", head))
+
+    assert await host.ended() is Stage.RELEASED
+
+    assert (fleet.item.state, fleet.item.finished) == (end or ItemState.OPEN, head)
+
+
+async def test_a_finished_item_stays_so_before_it_lands(fleet: FleetWorld) -> None:
+    host = await fleet.host("h1")
+    await host.works()
+    head = await host.pushes("two")
+    host.work.news.put_nowait(Progress(head, ItemState.LANDING))
+    await eventually(lambda: fleet.item.state is ItemState.LANDING, what="the item lands")
+    await host.crashes()
+
+    other = await take_over(fleet)
+    await other.crashes()
+
+    assert fleet.item.finished == head
 
 
 async def test_pushes_continue_without_the_hub(fleet: FleetWorld) -> None:
