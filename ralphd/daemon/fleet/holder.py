@@ -161,12 +161,9 @@ class Holder(LeaseKeeper):
     # From the claim to the end
 
     async def _is_started(self) -> bool:
-        while why := await self.work.prepare():
-            self.why = why
-            if not self._is_resumed:
-                return False
-            await asyncio.sleep(tick_s(self._rules))
-        self.why = ""
+        self.why = await self.work.prepare()
+        if self.why and not self._is_resumed:
+            return False
         self.fence = self.work.fence
         if self._is_resumed:
             self._follow((self.hold, self._orders))
@@ -179,6 +176,7 @@ class Holder(LeaseKeeper):
         await self._until(lambda: self._end is not None)
         life.cancel()
         await asyncio.wait([life])
+        self.why = ""
         await self._until(lambda: self.hold.stage is not Stage.CLAIMING)
         if self._end is not None:
             await self._finish(self._end)
@@ -191,6 +189,9 @@ class Holder(LeaseKeeper):
         elif not await self._take_item():
             return
         await self._until(lambda: self.hold.may_attempt and (self._is_resumed or not self._pauses))
+        while self.why and self._end is None:
+            await asyncio.sleep(tick_s(self._rules))
+            self.why = await self.work.prepare()
         if self._end is None:
             await self._follow_work()
 

@@ -577,16 +577,35 @@ async def test_a_drain_waits_until_git_is_back(fleet: FleetWorld) -> None:
     await host.works()
     await host.crashes()
     host.work.fault = "the remote does not answer"
+    away = fleet.remote.bare.path.with_suffix(".away")
+    fleet.remote.bare.path.rename(away)
 
     holder = await host.resumes()
     holder.drain()
-    await eventually(lambda: holder.problem or host.task is None or host.task.done(), what="its problem")
+    await eventually(lambda: holder.problem and "stop" in host.work.calls, what="its problem")
 
-    assert (holder.problem, holder.holds(1)) == ("the remote does not answer", True)
-    host.work.fault = ""
+    assert holder.holds(1)
+    away.rename(fleet.remote.bare.path)
     assert await host.ended() is Stage.RELEASED
     assert (fleet.item.state, holder.problem, holder.why) == (ItemState.OPEN, "", "")
     assert "stop" in host.work.calls, "what runs does not stay without a holder"
+
+
+@pytest.mark.parametrize(("verb", "state"), [("cancel", ItemState.FAILED), ("hold", ItemState.HELD)])
+async def test_a_person_stops_what_cannot_be_fetched(fleet: FleetWorld, verb: str, state: ItemState) -> None:
+    host = await fleet.host("h1")
+    await host.works()
+    await host.crashes()
+    host.work.fault = "the disk is full"
+    holder = await host.resumes()
+    await eventually(lambda: holder.problem == host.work.fault, what="the problem")
+
+    fleet.set_item(by_person(fleet.item, verb, "me", 0.0))
+    await holder.want(fleet.item)
+
+    assert await host.ended() is Stage.RELEASED
+    assert (fleet.item.state, host.kept) == (state, None)
+    assert {"stop", "stop now"} & {*host.work.calls}
 
 
 async def test_a_restart_needs_no_hub(fleet: FleetWorld) -> None:
