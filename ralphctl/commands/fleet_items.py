@@ -183,7 +183,7 @@ def _verb(name: str, purpose: str) -> click.Command:
 hold = _verb("hold", "Stop ITEM where it runs, and leave it to a person. What is pushed stays.")
 release = _verb("release", "Let machines take ITEM again after `hold`, or after it needed a person.")
 cancel = _verb("cancel", "End ITEM. Its branch stays on the remote.")
-retry = _verb("retry", "Try ITEM again from the start of its count, on any machine.")
+retry = _verb("retry", "Try ITEM again from the start of its count, also after an end at a limit.")
 
 
 def _order(verb: str, purpose: str) -> click.Command:

@@ -101,8 +101,9 @@ def by_person(item: Item, verb: str, by: str, now: Moment) -> Item:
             return replace(item, goal="running", why="")
         case "release", ItemState.HELD:
             return fresh
-        case "retry", (ItemState.HELD | ItemState.FAILED):
-            return replace(fresh, tried=())
+        case "retry", (ItemState.HELD | ItemState.FAILED | ItemState.DONE):
+            finished = "" if item.state is ItemState.DONE else item.finished  # else its ralph would not run
+            return replace(fresh, tried=(), finished=finished)
         case "cancel", _ if item.state not in ENDED:
             return replace(later, goal="stopped", why=why, state=ItemState.FAILED, holder=None, ended_at=now)
         case "pause", _ if (has_holder or item.state is ItemState.OPEN) and item.goal != "stopped":

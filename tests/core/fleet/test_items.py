@@ -164,6 +164,17 @@ def test_a_takeover_may_only_hold(change: dict[str, Any]) -> None:
         ("release", HELD, {"state": ItemState.OPEN, "goal": "running", "tries": 0, "why": ""}),
         ("retry", HELD, {"state": ItemState.OPEN, "goal": "running", "tries": 0, "why": "", "tried": ()}),
         ("retry", FAILED, {"state": ItemState.OPEN, "tries": 0, "tried": (), "ended_at": None}),
+        # At a limit, for example; what has landed is not finished any more, or no ralph would run.
+        (
+            "retry",
+            replace(DONE, finished="c"),
+            {"state": ItemState.OPEN, "tried": (), "finished": "", "ended_at": None},
+        ),
+        (
+            "retry",
+            replace(HELD, finished="c"),
+            {"state": ItemState.OPEN, "goal": "running", "tries": 0, "why": "", "tried": ()},
+        ),
         ("pause", ITEM, {"goal": "paused", "why": "pause by me"}),
         ("pause", HAD, {"goal": "paused", "why": "pause by me"}),
         ("resume", replace(HAD, goal="paused"), {"goal": "running"}),
@@ -196,7 +207,6 @@ def test_a_person_decides(verb: str, item: Item, expected: dict[str, Any]) -> No
             ("stop", DONE),
             ("release", ITEM),
             ("release", DONE),
-            ("retry", DONE),
             ("retry", HAD),
         ),
         *(
