@@ -165,19 +165,22 @@ class Control:
     async def order(self, host: str, name: str, verb: str, by: str, want_id: str) -> JsonObject:
         """Have a ralph on any machine stop, pause or resume; for an absent machine the want is kept.
 
-        Raises RalphdError; HubSilent where the hub takes nothing.
+        The want of an item is its goal, which goes where it is taken over. Raises RalphdError; HubUnreachable
+        or NoSuchHost where the hub takes nothing.
         """
-        body = {"name": name, "by": f"{by} on {self.member.host}"}
+        body, member = {"name": name, "by": f"{by} on {self.member.host}"}, self.member
         try:
-            return {"done": True, "ralph": await self.request(host, verb, body)}
+            view = await self.request(host, verb, body)
+            return {"done": True, "ralph": {**view, "name": f"{host}/{name}"}}
         except (NoSuchHost, HubUnreachable) as absent:
-            if not self.member.fabric.is_connected or _is_forbidden(absent):
-                raise hub_fault(self.member, host, absent) from absent
-        want = Want(want_id, verb, body["by"], self.member.services.clock.now())
-        try:
-            await self.member.fabric.put(Bucket.WANTS, want_key(HostName(host), name), write_value(want))
-        except HubUnreachable as fault:
-            raise hub_fault(self.member, host, fault) from fault
+            if not member.fabric.is_connected or _is_forbidden(absent):
+                raise
+        known = member.picture.known(Bucket.ITEMS, name)
+        if known is not None and known.value.holder == host:
+            await member.act(name, verb, body["by"])
+        else:
+            want = Want(want_id, verb, body["by"], member.services.clock.now())
+            await member.fabric.put(Bucket.WANTS, want_key(HostName(host), name), write_value(want))
         return {"done": False, "ralph": None}
 
 

@@ -106,9 +106,8 @@ class Fleet:
 
     async def order(self, host: str, name: str, verb: str, by: str) -> dict[str, Any]:
         """Have a ralph on any machine stop, pause or resume. Raises RalphdError."""
-        reply = await self.control.order(host, name, verb, by, token_bytes(8).hex())
-        ralph = reply["ralph"]
-        return {**reply, "ralph": ralph and {**ralph, "name": f"{host}/{name}"}}
+        with self._hub(host):
+            return dict(await self.control.order(host, name, verb, by, token_bytes(8).hex()))
 
     async def drain(self, host: str, verb: str, by: str) -> dict[str, Any]:
         """Have a machine give back its items, or take part again. Raises RalphdError."""

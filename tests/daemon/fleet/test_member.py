@@ -649,6 +649,21 @@ async def test_an_absent_machine_gets_its_want_later(tmp_path: Path) -> None:
             assert two.ralphs.orders == [("api", "pause")]
 
 
+async def test_a_stop_follows_an_item_from_an_absent_machine(tmp_path: Path) -> None:
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await put(hub, Bucket.HOSTS, "h2", HostRecord(HostName("h2"), "b", "1"))
+        item = Item(ItemId("i-aaaa"), "/srv/app", "main", "ralph/i-aaaa", holder=HostName("h2"), token=1)
+        await put(hub, Bucket.ITEMS, item.id, replace(item, state=ItemState.WORKING))
+        await eventually(lambda: len(one.member.picture.hosts) == 2 and one.member.picture.items)
+
+        assert await one.fleet.order("h2", "i-aaaa", "stop", "me") == {"done": False, "ralph": None}
+
+        stopped = one.member.picture.item("i-aaaa")
+        assert (stopped.goal, stopped.why, stopped.holder) == ("stopped", "stop by me on h1", "h2")
+        assert hub.values[Bucket.WANTS] == {}, "an older want would stop it again after a release"
+
+
 async def test_a_want_is_refused_too_where_remote_control_is(tmp_path: Path) -> None:
     hub = MemoryHub()
     await put(hub, Bucket.WANTS, want_key(HostName("h1"), "api"), Want("w1", "stop", "me"))
