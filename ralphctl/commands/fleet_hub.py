@@ -49,8 +49,7 @@ def init(addresses: tuple[str, ...], name: str | None, servers: str, **listens: 
     overwritten. This machine becomes a member of its fleet.
     """
     refuse_within_run()
-    where = addresses or (socket.getfqdn(),)
-    made = setup.make_hub(os.environ, where, name=name or _own_name(), servers=int(servers), **listens)
+    made = setup.make_hub(os.environ, addresses, name=name or _own_name(), servers=int(servers), **listens)
     directory = setup.hub_directory(os.environ)
     end_if_json({"directory": str(directory), "made": made.made, "next": made.next})
     click.echo(f"hub: {clean(directory)}: {', '.join(made.made) or 'nothing was missing'}")
@@ -137,10 +136,10 @@ def leave() -> None:
 def forget(host: str) -> None:
     """Lock HOST out of the hub. Type it on the hub; of three servers, copy its hosts.conf to the others."""
     refuse_within_run()
-    is_done, name = setup.forget(os.environ, host), clean(host)
+    (is_done, servers), name = setup.forget(os.environ, host), clean(host)
     if not is_done:
         click.echo(f"the hub does not run: {name} is locked out when it starts")
-    elif setup.server_count(os.environ) > 1:
+    elif servers > 1:
         click.echo(f"{name} is locked out of this server only: its key still works on the other two")
         hosts = setup.hub_directory(os.environ) / "hosts.conf"
         click.echo(f"  next: copy {clean(hosts)} to them, and reload them")

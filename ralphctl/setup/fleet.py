@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ralphd import __version__, wire
-from ralphd.errors import HubSilent, RalphdError
+from ralphd.errors import HubSilent, RalphdError, WrongState
 from ralphd.fleet.fabric import HubUnreachable
 from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import joining, keys, server
@@ -41,10 +41,14 @@ def make_hub(
         what = f"this machine is in the fleet of {member.hub_host or 'another hub'}, as {member.host}"
         raise RalphdError(what, why="the key of that fleet would be lost", mend="ralphctl fleet leave, first")
     made = hub.init_hub(
-        directory, addresses, name=name, now=time.time(), program=program, servers=servers, listen=listen,
-        port=port, websocket_port=websocket_port,
+        directory, addresses or (socket.getfqdn(),), name=name, now=time.time(), program=program,
+        servers=servers, listen=listen, port=port, websocket_port=websocket_port,
     )  # fmt: skip
     record = hub.read_record(directory)
+    if addresses not in ((), record.addresses):
+        what = f"init does not change the addresses of the hub: {', '.join(record.addresses)}"
+        why = "its certificate and the machines that have joined name them"
+        raise WrongState(what, why=why, mend=f"ralphctl fleet init {' '.join(record.addresses)}")
     ca, name = hub.pem(directory / "ca.pem").decode("ascii"), record.admin.name
     own = Joined(name, (f"tls://localhost:{record.port}",), ca, hub_host=name)
     if own != member:  # ``keep`` deletes the items that this machine knows
@@ -54,7 +58,16 @@ def make_hub(
 
 def hub_command(environ: Mapping[str, str]) -> list[str]:
     """Return the command that runs the hub. Raises RalphdError."""
-    return server.run_command(hub_directory(environ))
+    return server.run_command(_own_hub(environ))
+
+
+def _own_hub(environ: Mapping[str, str]) -> Path:
+    directory = hub_directory(environ)
+    if not (directory / "members.json").exists():
+        member = joining.membership(fleet_directory(environ))
+        there = f"type it on {member.hub_host}" if member else "ralphctl fleet init, where the hub is to be"
+        raise WrongState("this machine is not the hub of a fleet", mend=there)
+    return directory
 
 
 def invite(
@@ -66,7 +79,7 @@ def invite(
     ``decide`` gets its name, address, version and public key.
     """
     _needs_extra()
-    directory = hub_directory(environ)
+    directory = _own_hub(environ)
 
     async def is_welcome(asked: JoinRequest) -> bool:
         return decide(asked.name, asked.address, asked.version, asked.key)
@@ -102,15 +115,14 @@ def leave(environ: Mapping[str, str]) -> tuple[str, list[str]]:
     return joining.leave(directory), [each.stem for each in held]
 
 
-def forget(environ: Mapping[str, str], name: str) -> bool:
-    """Lock a machine out of the fleet. False: the hub does not run now. Raises RalphdError."""
+def forget(environ: Mapping[str, str], name: str) -> tuple[bool, int]:
+    """Lock a machine out of the fleet. Return whether the hub runs now, and how many servers it has.
+
+    Raises RalphdError.
+    """
     _needs_extra()
-    return _run(joining.forget_host(hub_directory(environ), name))
-
-
-def server_count(environ: Mapping[str, str]) -> int:
-    """Return how many servers the hub has. Raises RalphdError."""
-    return hub.read_record(hub_directory(environ)).servers
+    directory = _own_hub(environ)
+    return _run(joining.forget_host(directory, name)), hub.read_record(directory).servers
 
 
 def problems(environ: Mapping[str, str]) -> list[tuple[str, str]]:

@@ -137,21 +137,17 @@ class NatsFabric:
         try:
             async with asyncio.timeout(REQUEST_S):
                 await client.connect(error_cb=on_error, closed_cb=self._lost, **self._settings.options())
+            js = client.jetstream(timeout=REQUEST_S)
+            if self._settings.replicas:
+                await make_buckets(js, replicas=self._settings.replicas)
+            is_open = True
         except Exception as error:  # nkeys and ssl have errors of their own
             self.problem = _words(error)
             raise HubUnreachable(self.problem) from error
         finally:
-            if not client.is_connected:
+            if not is_open:
                 await _closed(client)
-        js = client.jetstream(timeout=REQUEST_S)
-        try:
-            if self._settings.replicas:
-                await make_buckets(js, replicas=self._settings.replicas)
-        except (NatsError, OSError, TimeoutError) as error:
-            await _closed(client)
-            self.problem = _words(error)
-            raise HubUnreachable(self.problem) from error
-        is_open, self._client, self._js = True, client, js
+        self._client, self._js = client, js
         self._since = time.monotonic()
         self._online.set()
         try:

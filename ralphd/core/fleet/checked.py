@@ -13,7 +13,7 @@ from functools import cache
 from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
 
 from ralphd.core.fleet.model import GOALS, LIMIT_STATES, VERSION, WANTS, HostName, ItemId
-from ralphd.core.fleet.names import is_branch, is_host_name, is_item_id, repo_id
+from ralphd.core.fleet.names import is_branch, is_host_name, is_item_id, normalized_url
 from ralphd.core.text import one_line
 from ralphd.dataclass import dataclass
 
@@ -34,19 +34,12 @@ class Rejected:
     is_newer: bool = False
 
 
-def _is_repo(text: str) -> bool:
-    try:
-        return bool(repo_id(text))
-    except ValueError:
-        return False
-
-
 def _is_commit(text: str) -> bool:
     return re.fullmatch(r"(?:[0-9a-f]{40,64})?", text) is not None
 
 
 _TEXTS: Final[Mapping[str, Callable[[str], bool]]] = {
-    "Item.repo": _is_repo, "Item.base": is_branch, "Item.branch": is_branch,
+    "Item.repo": lambda text: bool(normalized_url(text)), "Item.base": is_branch, "Item.branch": is_branch,
     "Item.goal": GOALS.__contains__, "LastTry.commit": _is_commit,
     "Lease.host": lambda text: not text or is_host_name(text), "Lease.pushed": _is_commit,
     "AccountLimit.state": LIMIT_STATES.__contains__, "Want.want": WANTS.__contains__,

@@ -92,6 +92,12 @@ def test_a_bad_value_is_refused(change: dict[str, Any]) -> None:
     assert read.why.isprintable()
 
 
+def test_a_path_of_one_machine_is_named() -> None:
+    read = read_value(Item, GOOD | {"repo": "./app.git"})
+
+    assert read == Rejected("not the URL of a git remote: './app.git'")
+
+
 @pytest.mark.parametrize("name", ["id", "repo", "base", "branch"])
 def test_a_missing_key_is_refused(name: str) -> None:
     rest = {key: value for key, value in GOOD.items() if key != name}

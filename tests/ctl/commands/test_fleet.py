@@ -65,3 +65,27 @@ def test_a_second_init_keeps_what_is_known_of_the_fleet(ctl: Ctl, environment: d
     item.touch()
     assert ctl("fleet", "init", "127.0.0.1", "--name", "hub").returncode == 0
     assert item.exists()
+
+
+def test_a_second_init_changes_no_address(ctl: Ctl) -> None:
+    assert ctl("fleet", "init", "hub.test", "--name", "hub").returncode == 0
+
+    refused = ctl("fleet", "init", "other.test", "--name", "hub")
+
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert refused.stderr.splitlines() == [
+        "error: init does not change the addresses of the hub: hub.test",
+        "  its certificate and the machines that have joined name them",
+        "  try: ralphctl fleet init hub.test",
+    ]
+    assert ctl("fleet", "init").returncode == 0
+
+
+@pytest.mark.parametrize("words", [("token",), ("forget", "rack1"), ("hub",)])
+def test_only_a_hub_lets_machines_join(ctl: Ctl, environment: dict[str, str], words: tuple[str, ...]) -> None:
+    what = "error: this machine is not the hub of a fleet"
+    assert ctl("fleet", *words).stderr == f"{what}\n  try: ralphctl fleet init, where the hub is to be\n"
+
+    joined = joining.Joined(HostName("rack2"), hub_host=HostName("office"))
+    joining.keep(Path(environment["RALPHD_STATE_DIR"]) / "fleet", joined)
+    assert ctl("fleet", *words).stderr == f"{what}\n  try: type it on office\n"
