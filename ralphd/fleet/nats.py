@@ -124,7 +124,7 @@ class NatsFabric:
             self._spawn(self._watch_over(), self._tasks)
 
     async def _open(self) -> None:
-        client, left, opener = Client(), len(self._settings.servers), asyncio.current_task()
+        client, opener, is_open, left = Client(), asyncio.current_task(), False, len(self._settings.servers)
 
         async def on_error(error: Exception) -> None:
             nonlocal left
@@ -133,7 +133,6 @@ class NatsFabric:
             if left <= 0 and not is_open and asyncio.current_task() is opener:  # not its reader
                 raise HubUnreachable(self.problem)  # else nats-py would try until the time is up
 
-        is_open = False
         try:
             async with asyncio.timeout(REQUEST_S):
                 await client.connect(error_cb=on_error, closed_cb=self._lost, **self._settings.options())
@@ -452,4 +451,5 @@ def _cut_short(call: asyncio.Timeout) -> None:
 
 
 def _words(error: BaseException) -> str:
-    return one_line(str(error) or type(error).__name__, 300).removeprefix("nats: ")
+    words = one_line(str(error) or type(error).__name__, 300).removeprefix("nats: ")
+    return "the hub does not know this key" if "authorization violation" in words.lower() else words

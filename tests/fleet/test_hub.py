@@ -320,6 +320,7 @@ async def test_doctor_names_each_problem(tmp_path: Path) -> None:
 async def test_a_host_learns_why_it_is_refused(tmp_path: Path) -> None:
     async def found(seed: str, url: str) -> str:
         problems = await hub_server.host_problems([url], ca=running.ca, seed=seed, host="h1")
+        assert all("on the hub" in each.mend for each in problems)
         return "\n".join(each.what for each in problems)
 
     with hub_in(tmp_path / "hub") as running:

@@ -16,7 +16,7 @@ from ralphd.daemon.ralph.callers import REQUESTED_BY
 
 router = routes("/v1/fleet", "fleet")
 HostName = Annotated[str, Path(pattern="^[a-z0-9][a-z0-9-]{0,62}$", description="A machine of the fleet.")]
-ItemId = Annotated[str, Path(pattern="^i-[a-z2-7]{4,26}$", description="An item of the fleet.")]
+ItemId = Annotated[str, Path(max_length=100, description="An item of the fleet.")]
 ItemVerb = Literal["hold", "release", "cancel", "retry", "stop", "pause", "resume"]
 
 

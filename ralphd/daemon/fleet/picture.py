@@ -131,7 +131,7 @@ class Picture:
         if (known := self.known(Bucket.ITEMS, item_id)) is None:
             if item_id in self.too_new:
                 raise NotFound(f"{item_id} is of a newer version", mend="upgrade ralphd on this machine")
-            raise NotFound(f"no item {item_id} in this fleet", mend="ralphctl fleet items")
+            raise NotFound(f"no item {item_id} in this fleet", mend="ralphctl fleet items; or HOST/NAME")
         item: Item = known.value
         return item
 

@@ -623,6 +623,9 @@ async def test_a_person_stops_a_ralph_elsewhere(tmp_path: Path) -> None:
         assert (await one.fleet.ralph("h2", "api"))["name"] == "h2/api"
         with pytest.raises(NotFound):
             await one.fleet.order("h3", "api", "stop", "me")
+        with pytest.raises(NotFound, match="no item api in this fleet") as refused:
+            await one.fleet.act("api", "stop", "me")
+        assert refused.value.mend == "ralphctl fleet items; or HOST/NAME"
 
 
 async def test_a_machine_can_refuse_remote_control(tmp_path: Path) -> None:
