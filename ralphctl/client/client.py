@@ -124,8 +124,8 @@ class Client:
         return Reply(json.dumps(reply["ralph"]).encode())
 
     def remove_task(self, name: str, id: str) -> Reply:
-        """Remove an added task of a ralph, or a pending note by its number."""
-        return self._call("DELETE", f"/ralphs/{name}/tasks/{quote(id, safe='')}", None)
+        """Remove an added task of a ralph by its number or text, or a pending note by its number."""
+        return self._call("DELETE", f"/ralphs/{name}/tasks/{quote(id)}", None)
 
     def report(self, name: str, report: Mapping[str, object], *, limit_s: float) -> Reply:
         """Deliver a report of a ralph's run; its reply comes within ``limit_s`` seconds."""

@@ -15,7 +15,7 @@ from ralphctl.commands.report import since_option
 from ralphctl.format import state_text
 from ralphctl.format.humanize import last_evening
 from ralphctl.format.output import clean, columns, has_colour
-from ralphd.errors import NotFound, RalphdError, UsageError
+from ralphd.errors import RalphdError, UsageError
 
 
 def _reports(names: Sequence[str], since: float, now: float) -> list[Any]:
@@ -41,14 +41,14 @@ def _print(pages: Sequence[Any]) -> None:
 
 
 @click.command(cls=click_ext.CommonCommand)
-@click.argument("words", nargs=-1, metavar="[NAME]... | add [NAME] TEXT | remove [NAME] ID",
+@click.argument("words", nargs=-1, metavar="[NAME]... | add [NAME] TEXT | remove [NAME] ID|TEXT",
                 shell_complete=completers.ralphs)  # fmt: skip
 def tasks(words: tuple[str, ...]) -> None:
     """Show the tasks of NAME: state, tries, cost, last failure; and the notes for the next prompt.
 
     `add` gives the built-in loop a task, which it does in its next iteration. Your own task list is not
     changed. The task is done when the agent commits something for it, or declares it done. `remove` takes an
-    added task or a note back.
+    added task back, by its number or its text, or a note; an attempt at it continues.
 
     \b
       ralphctl tasks                            the tasks of the ralph in this directory
@@ -57,10 +57,8 @@ def tasks(words: tuple[str, ...]) -> None:
     """
     if words[:1] == ("add",):
         _send(words[1:], "tasks", 'ralphctl tasks add api "Fix the header"')
-    elif words[:1] == ("remove",):
+    elif words[:1] in (("remove",), ("rm",)):
         client, name, id_ = _addressed(words[1:], "ralphctl tasks remove api +1")
-        if not id_.removeprefix("+").isalnum():  # it would be another route of the API
-            raise NotFound(f"no added task {id_[:80]!r}", mend="ralphctl tasks")
         if not click_ext.printed_as_json(client.remove_task(name, id_)):
             click.echo(f"{name}: removed {clean(id_)}")
     else:

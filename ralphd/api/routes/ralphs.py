@@ -134,9 +134,9 @@ async def add_task(host: TheHost, name: RalphName, asked: bodies.SendRequest) ->
     return json_bytes(await host.send(name, partial(inbox.with_task, text=asked.text)), 201)
 
 
-@router.delete("/{name}/tasks/{id}", responses=answers(schemas.InboxView))
+@router.delete("/{name}/tasks/{id:path}", responses=answers(schemas.InboxView))
 async def remove_task(host: TheHost, name: RalphName, id: str) -> Response:
-    """Remove an added task, or a pending note by its number. An attempt in progress continues."""
+    """Remove an added task by its number or text, or a pending note. An attempt in progress continues."""
     return json_bytes(await host.send(name, partial(inbox.without, id=id)))
 
 

@@ -65,12 +65,14 @@ def _check(text: str, what: str, most_chars: int, count: int, most: int) -> None
 
 
 def without(inbox: Inbox, at: Moment, id: str) -> Inbox:
-    """Remove an added task or a note by its id. Raise NotFound."""
-    tasks, notes = (tuple(each for each in sent if each.id != id) for sent in (inbox.tasks, inbox.notes))
-    if (tasks, notes) == (inbox.tasks, inbox.notes):
+    """Remove an added task or a note by its number, or else added tasks by their text. Raise NotFound."""
+    gone = {each.id for each in (*inbox.tasks, *inbox.notes) if each.id in (id, f"{ADDED}{id}")}
+    gone = gone or {each.id for each in inbox.tasks if each.text == one_line(id, 2 * TITLE_CHARS)}
+    if not gone:
         why = "only added tasks and pending notes can be removed; other tasks are in your own task list"
         raise NotFound(f"no added task {id[:TITLE_CHARS]!r}", why=why, mend="ralphctl tasks")
-    return replace(inbox, tasks=tasks, notes=notes)
+    left = (tuple(each for each in sent if each.id not in gone) for sent in (inbox.tasks, inbox.notes))
+    return replace(inbox, tasks=next(left), notes=next(left))
 
 
 def unread(notes: Iterable[Sent], read: int, *, taken_at: Moment | None = None) -> tuple[Sent, ...]:

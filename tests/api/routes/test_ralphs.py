@@ -275,6 +275,8 @@ async def test_tasks_and_notes_are_sent_and_taken_back(api: Whole) -> None:
     assert [each["text"] for each in task.json()["tasks"]] == ["Fix the header"]
     assert [each["text"] for each in note.json()["notes"]] == ["Use the new API"]
     assert (gone.json()["tasks"], left.json()) == ([], {"tasks": [], "notes": []})
+    await api.client.post("/v1/ralphs/alice/tasks", json={"text": "Fix src/a.py"})
+    assert (await api.client.delete("/v1/ralphs/alice/tasks/Fix%20src/a.py")).json()["tasks"] == []
 
 
 @pytest.mark.parametrize(("what", "body", "status"), [
@@ -296,4 +298,5 @@ async def test_what_is_no_task_and_no_note_is_refused(
 async def test_a_task_that_was_not_added_is_not_found(api: Whole) -> None:
     reply = await api.client.delete("/v1/ralphs/alice/tasks/US-001")
     assert (reply.status_code, reply.json()["type"]) == (404, "urn:ralphd:problem:not-found")
+    assert (await api.client.delete("/v1/ralphs/alice/tasks/")).status_code == 404
     assert (await api.client.post("/v1/ralphs/bob/tasks", json={"text": "x"})).status_code == 404

@@ -49,6 +49,16 @@ def test_ids_rise_and_are_never_used_again() -> None:
     assert [note.id for note in inbox.without(box, 5.0, "+3").notes] == ["1"]
 
 
+@pytest.mark.parametrize("named", ["+2", "2", " Fix  src/a.py", "Fix src/a.py"])
+def test_an_added_task_is_removed_by_number_or_text(named: str) -> None:
+    box = inbox.with_task(inbox.with_note(Inbox(), 1.0, "n"), 2.0, "Fix src/a.py")
+    box = inbox.with_task(box, 3.0, "2")
+
+    left = inbox.without(box, 4.0, named)
+
+    assert ([task.id for task in left.tasks], left.notes) == (["+3"], box.notes)
+
+
 @pytest.mark.parametrize("text", ["", "  \n ", "\x1b[2J", "x" * 201])
 def test_an_unfit_task_is_refused(text: str) -> None:
     with pytest.raises(UsageError):

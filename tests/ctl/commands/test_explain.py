@@ -148,9 +148,9 @@ def test_a_type_that_no_event_has_and_two_ways_to_name_an_explanation_are_refuse
         assert (both.returncode, both.stdout) == (2, "") and "exclude one another" in both.stderr
 
 
-def test_what_no_route_can_name_is_no_added_task(daemon: FakeDaemon, ctl: Ctl) -> None:
+@pytest.mark.parametrize("word", ["remove", "rm"])
+def test_a_task_is_removed_by_its_number_or_its_text(daemon: FakeDaemon, ctl: Ctl, word: str) -> None:
     daemon.views = {"api": view("api")}
-    for id_ in ("", "../x", ".."):
-        refused = ctl("tasks", "remove", "api", id_)
-        assert (refused.returncode, refused.stdout) == (4, "")
-        assert refused.stderr.startswith(f"error: no added task {id_!r}\n"), refused
+    for text, sent in (("+1", "%2B1"), ("1", "1"), ("Fix src/a.py", "Fix%20src/a.py")):
+        assert ctl("tasks", word, "api", text).stdout == f"api: removed {text}\n"
+        assert daemon.lines()[-1] == f"DELETE /v1/ralphs/api/tasks/{sent}"
