@@ -147,8 +147,8 @@ def free_branch(directory: Path, branch: str, tip: str) -> None:
 
 
 def _refs(git: GitRunner, *kinds: str, env: Mapping[str, str] | None = None) -> dict[str, str]:
-    lines = git.text("for-each-ref", _REFS, *kinds, env=env).splitlines()
-    return {ref: sha for ref, _, sha in (line.partition(" ") for line in lines)}
+    lines = git.text("for-each-ref", _REFS, *kinds, env=env).split("\n")
+    return {ref: sha for ref, _, sha in (line.partition(" ") for line in lines) if sha}
 
 
 def _remove_unused(directory: Path) -> None:

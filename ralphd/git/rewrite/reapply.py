@@ -77,7 +77,7 @@ def forget_old(directory: Path, ralph: str, now: Moment, spared: Callable[[], It
     git, old = GitRunner(directory), list[str]()
     words = ("for-each-ref", "--sort=-committerdate", "--format=%(committerdate:unix) %(refname)")
     folders = [f"{space}{ref_name(ralph)}/" for space in (LEFT, REPAIRED, UNDONE, ASIDE)]
-    lines = git.text(*words, *folders).splitlines()
+    lines = git.text(*words, *folders).split("\n")
     for folder in folders:
         refs = [line.split(" ", 1) for line in lines if f" {folder}" in line]
         old += [ref for at, ref in refs[KEPT:] if at.isdigit() and now - int(at) > KEPT_S]

@@ -403,3 +403,14 @@ def test_old_clones_go_unless_they_hold_work(stage: Stage) -> None:
             tree.git("branch", "own", tree.git("commit-tree", "-m", "own", "origin/main^{tree}").strip())
 
     assert [each.exists() for each in paths] == [False, True, True]
+
+
+@pytest.mark.parametrize("name", ["a\u2028b", "a\x85b"])
+def test_any_name_of_a_branch_can_be_fetched(stage: Stage, name: str) -> None:
+    stage.project.git("push", "-q", "origin", f"HEAD:refs/heads/{name}")
+    clones = Clones(stage.place / "work/clones", stage.environment)
+    clone = clones.directory(stage.url)
+
+    clones.ready(clone, stage.url)
+
+    assert name in WorkTree(clone).git("branch", "-r", "--format=%(refname)")

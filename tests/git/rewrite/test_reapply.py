@@ -43,6 +43,7 @@ def test_old_refs_go_and_new_ones_stay(tree: WorkTree, monkeypatch: pytest.Monke
         for label, sha in commits.items():
             tree.git("update-ref", f"refs/ralph/{space}/demo/{label}", sha)
     tree.git("update-ref", "refs/ralph/left/other/r000001-a", old)
+    tree.git("update-ref", "refs/ralph/left/demo/r000000\u2028y", old)
     asked: list[str] = []
 
     def spared() -> list[str]:
