@@ -358,8 +358,10 @@ class ApiServer(uvicorn.Server):
 
     async def _listen_anew(self) -> None:
         fresh = Listener.bind(self._listener.path)
+        protocol = partial(self._protocol, self.config, self.server_state, self.lifespan.state)
         try:
-            server = await self._serve_on(fresh)
+            server = await asyncio.get_running_loop().create_server(protocol, sock=fresh.socket, backlog=1)
+            fresh.socket.listen(BACKLOG)
         except BaseException:
             fresh.close()
             raise
@@ -374,11 +376,3 @@ class ApiServer(uvicorn.Server):
         self.servers = [server]
         where = {"socket": str(fresh.path)}
         logger.warning("the socket's file was missing; listening on a new one", extra=where)
-
-    async def _serve_on(self, listener: Listener) -> asyncio.Server:
-        def protocol() -> PeerProtocol:
-            return self._protocol(self.config, self.server_state, self.lifespan.state)
-
-        server = await asyncio.get_running_loop().create_server(protocol, sock=listener.socket, backlog=1)
-        listener.socket.listen(BACKLOG)
-        return server

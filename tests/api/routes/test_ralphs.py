@@ -1,10 +1,13 @@
 """Routes of ralphs, and how errors read."""
 
+import asyncio
 import logging
+import threading
 from typing import Any
 
 import pytest
 
+from ralphd.api.app import Api
 from ralphd.daemon.registration import Registration
 from tests.api.memory_host import a_view
 from tests.api.serving import Whole
@@ -246,6 +249,22 @@ async def test_a_bug_is_told_as_one_logged_once_and_leaves_the_daemon_up(
     [logged] = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert logged.exc_info is not None
     assert (await api.client.get("/v1/health")).status_code == 200
+
+
+async def test_nobody_waits_while_the_schema_is_made(api: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def slow(app: Api) -> dict[str, bool]:
+        began.set()
+        return {"in_time": may_end.wait(5)}
+
+    monkeypatch.setattr(Api, "openapi", slow)
+    schema = asyncio.create_task(api.client.get("/openapi.json"))
+    await asyncio.to_thread(began.wait)
+    assert (await api.client.get("/v1/health")).status_code == 200
+    may_end.set()
+
+    assert (await schema).json() == {"in_time": True}
 
 
 async def test_every_operation_has_a_name_and_every_reply_and_problem_a_schema(api: Whole) -> None:
