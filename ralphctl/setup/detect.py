@@ -103,6 +103,8 @@ def detect_git(directory: Path, environ: Mapping[str, str]) -> DetectedGit:
     if shutil.which("git") is None:
         return DetectedGit("git is not installed", "install git")
     root = git("rev-parse", "--show-toplevel")
+    if not root and git("rev-parse", "--is-bare-repository") == "true":
+        return DetectedGit("a bare git repository", f"git clone {shlex.quote(str(directory))} DIR")
     if not root and repo.Repository.find(directory) is None:
         return DetectedGit("not a git repository", "git init")
     if not root:

@@ -203,6 +203,10 @@ def test_the_state_of_git_is_told(place: Path, environ: dict[str, str]) -> None:
     assert (found.branch, found.has_commit, found.upstream, found.has_identity) == ("main", False, "", True)
     git(place, "commit", "-q", "--allow-empty", "-m", "x")
     git(place, "init", "-q", "--bare", str(place.parent / "o.git"))
+    bare = detect_git(place.parent / "o.git", environ)
+    assert (bare.fault, bare.mend) == (
+        "a bare git repository", f"git clone {place.parent}/o.git DIR"
+    )  # fmt: skip
     git(place, "remote", "add", "origin", str(place.parent / "o.git"))
     git(place, "push", "-qu", "origin", "main")
     found = detect_git(place, environ)
