@@ -92,15 +92,16 @@ class Database:
         return self.connect().execute(sql, values).fetchall()
 
     def put_aside(self) -> None:
-        """Set a damaged file aside as ``kept_as``; the next use creates a new one."""
+        """Set what is left of a damaged file aside, as ``kept_as``; the next use creates a new one."""
         self.close()
-        kept_as = corrupt_name(self.path)
+        kept_as, left = corrupt_name(self.path), []
         # The main file last: a new one would take an old log with its name for its own.
         for suffix in ("-wal", "-shm", "-journal", ""):
             with suppress(FileNotFoundError):
-                self.path.with_name(self.path.name + suffix).rename(f"{kept_as}{suffix}")
-        self.kept_as = kept_as
-        logger.warning("%s was broken or deleted; what was left of it is kept as %s", self.path, kept_as)
+                left.append(self.path.with_name(self.path.name + suffix).rename(f"{kept_as}{suffix}"))
+        self.kept_as = left[-1] if left else self.kept_as
+        names = ", ".join(each.name for each in left) or "nothing"
+        logger.warning("%s was broken or deleted; left of it: %s", self.path, names)
 
     def close(self) -> None:
         """Close the connection; a later use opens it again."""

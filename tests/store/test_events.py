@@ -192,6 +192,17 @@ async def test_a_file_that_breaks_under_a_living_daemon_is_replaced_with_what_is
         assert [delivery.event for delivery in await store.due(FOREVER)] == [queued, new]
 
 
+async def test_of_a_deleted_file_nothing_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with opened(tmp_path / "events.db") as store:
+        await add(store)
+        for file in tmp_path.iterdir():
+            file.unlink()
+        await add(store)
+
+        assert (store.recovered, store.degraded) == (None, None)
+    assert "events.db was broken or deleted; left of it: nothing" in caplog.text
+
+
 async def test_a_file_of_version_1_keeps_its_events_and_becomes_2(tmp_path: Path) -> None:
     path = tmp_path / "events.db"
     async with opened(path) as store:
