@@ -219,7 +219,8 @@ def _done_words(report: RalphReport) -> str:
     tasks, summary, here = report.tasks, report.summary, len(report.summary.done)
     if tasks is not None:
         file = f" ({clean(tasks.file)})" if tasks.file else ""
-        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {here or 'none'} of them in this span"
+        span = f"{here} of them in this span" if here else "none reported in this span"
+        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {span}"
     if here:
         return f"{count(here, 'task')} in this span; there is no task list"
     has_runs_only = summary.runs and not summary.iterations  # a loop of its own that reports nothing

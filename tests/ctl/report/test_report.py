@@ -216,7 +216,9 @@ def test_a_task_done_in_an_iteration_for_another_is_not_told_as_open(held: Path)
     report = read(held)
     assert "Started, not done" in text(report)
     listed = TaskListState("TASKS.md", 1, 1, (), (ListedTask("US-1", "one", 1, "", False, "done"),))
-    assert "Started, not done" not in text(replace(report, tasks=listed))
+    shown = text(replace(report, tasks=listed))
+    assert "Started, not done" not in shown
+    assert "1 of 1 task (TASKS.md), none reported in this span" in shown
 
 
 def test_tasks_that_another_ralph_does_are_not_open_here(held: Path) -> None:
