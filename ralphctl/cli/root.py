@@ -49,7 +49,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage(fault: click.ClickException) -> UsageError:
-    what, context = fault.format_message().rstrip("."), getattr(fault, "ctx", None)
+    what, context = fault.format_message().rstrip(".").replace("\n\t", " "), getattr(fault, "ctx", None)
     path = context.command_path if context else "ralphctl"
     if isinstance(fault, UnknownWord):
         return UsageError(what, mend=fault.better)

@@ -146,3 +146,8 @@ def test_zsh_registers_both_programs(scripts: Path) -> None:
     done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, timeout=30)
 
     assert (done.stdout, done.stderr) == ("_ralphctl_completion ralphctl\n_ralph_completion ralph\n", "")
+
+
+def test_a_missing_shell_is_named_in_one_line(ctl: Ctl) -> None:
+    said = ctl("completion").stderr
+    assert said.startswith("error: Missing argument '{bash|zsh|fish}'. Choose from: bash, zsh, fish\n")
