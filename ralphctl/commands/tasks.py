@@ -69,10 +69,15 @@ def tasks(words: tuple[str, ...]) -> None:
 
 
 def _addressed(words: Sequence[str], example: str) -> tuple[Any, str, str]:
-    """Return the client, the ralph and the text of ``[NAME] TEXT``. Raise UsageError."""
-    if not 1 <= len(words) <= 2:
-        raise UsageError("a name and one text are expected; put the text in quotes", mend=example)
-    return *click_ext.the_ralph(words[0] if len(words) == 2 else None), words[-1]
+    """Return the client, the ralph and the text of ``[NAME] TEXT``. Raise UsageError.
+
+    The name of a ralph is no text: who types ``note api`` has forgotten it.
+    """
+    if 1 <= len(words) <= 2:
+        client, name = click_ext.the_ralph(words[0] if len(words) == 2 else None)
+        if words[-1] not in {each["name"] for each in client.views()}:
+            return client, name, words[-1]
+    raise UsageError("a name and one text are expected; put the text in quotes", mend=example)
 
 
 def _send(words: Sequence[str], what: str, example: str) -> None:

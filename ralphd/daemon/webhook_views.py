@@ -104,7 +104,6 @@ def hook_view(hook: Hook, gone: Gone | None, last: KeptDelivery | None) -> View:
 def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
     """Return one delivery and its state."""
     delivery, event = kept.delivery, kept.delivery.event.as_object()
-    waits = kept.state is DeliveryState.PENDING
     return {
         "id": delivery.id,
         "webhook": delivery.destination,
@@ -115,7 +114,7 @@ def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
         "state": kept.state.value,
         "queued_at": rfc3339(delivery.queued_at),
         "failures": delivery.failures,
-        "next_at": rfc3339(delivery.next_at) if waits else None,
+        "next_at": rfc3339(delivery.next_at) if kept.state is DeliveryState.PENDING else None,
         "why": None if kept.state is DeliveryState.DELIVERED else kept.last_error,
         "done_at": None if kept.done_at is None else rfc3339(kept.done_at),
     }

@@ -154,3 +154,13 @@ def test_a_task_is_removed_by_its_number_or_its_text(daemon: FakeDaemon, ctl: Ct
     for text, sent in (("+1", "%2B1"), ("1", "1"), ("Fix src/a.py", "Fix%20src/a.py")):
         assert ctl("tasks", word, "api", text).stdout == f"api: removed {text}\n"
         assert daemon.lines()[-1] == f"DELETE /v1/ralphs/api/tasks/{sent}"
+
+
+@pytest.mark.parametrize(
+    "words", [("note", "api"), ("tasks", "add", "api"), ("note", "api", "api"), ("note",)]
+)
+def test_a_forgotten_text_is_not_sent(daemon: FakeDaemon, ctl: Ctl, words: tuple[str, ...]) -> None:
+    daemon.views = {"api": view("api")}
+    refused = ctl(*words)
+    assert (refused.returncode, daemon.lines()) == (2, [])
+    assert "a name and one text are expected" in refused.stderr
