@@ -11,7 +11,7 @@ from ralphctl.commands.control import next_step
 from ralphctl.format import state_text
 from ralphctl.live.foreground import Attached, AttachEnd
 from ralphctl.live.keys import Keyboard, Waker
-from ralphctl.live.screen import have_streams, let_go_of_stderr, say
+from ralphctl.live.screen import let_go_of_stderr, say
 from ralphd import wire
 from ralphd.errors import UnknownRalph
 
@@ -36,7 +36,6 @@ def attach(name: str | None, tail: int, verbose: bool, raw: bool) -> int:
     The view ends when nothing of NAME runs any more, with the exit code of status: 0, 1 failed, 75 paused.
     Left with q: 0; with Ctrl-C: 130.
     """
-    have_streams()
     client, name = the_ralph(name)
     view, after = client.ralph(name).value, client.last_event()
     with Keyboard(Waker()) as keyboard:

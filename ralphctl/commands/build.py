@@ -18,7 +18,7 @@ from ralphctl.format.humanize import until
 from ralphctl.format.output import clean, note
 from ralphctl.live.foreground import BuildEnd, Foreground, StopSignals
 from ralphctl.live.keys import Keyboard, View, Waker
-from ralphctl.live.screen import have_streams, let_go_of_stderr, say
+from ralphctl.live.screen import let_go_of_stderr, say
 from ralphctl.offline import checkpoint
 from ralphctl.offline import state as offline
 from ralphctl.service.daemon import PrivateDaemon, StartFailed, await_earlier, refuse_if_supervised
@@ -58,7 +58,6 @@ def build(
     Exits with 0 when it is done or stops because it makes no progress, 5 at a limit of its own, 1 when it
     failed, 75 when it is paused, 130 when it was stopped.
     """
-    have_streams()
     command = start.command_given(ctx, more, "ralphctl build", mend="ralphctl build -- ./loop.sh")
     wish = checkpoint.wish_of(resume, no_resume, command)
     directory, flags = discovery.here(), start.flags_of(keys)

@@ -35,7 +35,18 @@ _RESET = "\x1b[0m"
 
 
 def prepare_streams() -> None:
-    """Have characters that the encoding of stdout or stderr lacks printed escaped."""
+    """Make stdin, stdout and stderr usable: whatever is closed (``>&-``) leads nowhere.
+
+    The next file to be opened would get the free number, and with it what is printed. Characters that the
+    encoding of stdout or stderr lacks are printed escaped.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         if reconfigure := getattr(stream, "reconfigure", None):
             reconfigure(errors="backslashreplace")

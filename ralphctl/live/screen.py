@@ -205,20 +205,6 @@ class Screen:
                 self._complain(fault.strerror or str(fault))
 
 
-def have_streams() -> None:
-    """Open /dev/null for each of the descriptors 0, 1 and 2 that is closed (``>&-``).
-
-    The next file to be opened would get the free number, and with it what is printed.
-    """
-    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(descriptor)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free: this one
-        if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(descriptor, "w" if descriptor else "r", closefd=False))
-
-
 def say(text: str) -> None:
     """Print a message, unless the terminal is gone."""
     with suppress(OSError):

@@ -271,6 +271,20 @@ def test_a_full_disk_under_the_answer_is_one_clear_error(
     assert said.returncode == 1
 
 
+@pytest.mark.parametrize(("words", "closed"), [("stop api", ">&-"), ("report", ">&-"), ("stop api", "2>&-")])
+def test_with_a_closed_stream_a_command_does_its_work(
+    daemon: FakeDaemon, environment: dict[str, str], tmp_path: Path, words: str, closed: str
+) -> None:
+    daemon.views = {"api": view("api", state="stopped", directory=str(tmp_path))}
+    typed = f'exec "$0" -P -m ralphctl {words} {closed}'
+    said = subprocess.run(
+        ["sh", "-c", typed, sys.executable],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in said.stderr and said.returncode == (4 if words == "report" else 0), said
+    assert daemon.lines() == ([] if words == "report" else ["POST /v1/ralphs/api/stop"])
+
+
 @pytest.mark.parametrize(
     "words",
     [
