@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 def main() -> None:
     """Entry point of ``ralphd`` and ``python -m ralphd``."""
     given = _parser().parse_args()
+    # A file of ours in place of a closed stream (``2>&-``) would get what a library prints.
+    while (free := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(free)
     if fault := wire.wrong_system():
         sys.exit(f"error: {fault}")
     from ralphd.app import DaemonSettings  # half a second; --help and --version do without
@@ -62,7 +66,7 @@ def _run(settings: "DaemonSettings", ready: Callable[[], None], *, foreground: b
     from ralphd.app import own, serve
 
     try:
-        faulthandler.enable()  # the watchdog's SIGABRT leaves word of where every thread was
+        faulthandler.enable(2)  # the watchdog's SIGABRT leaves word of where every thread was
         owned = own(settings.state_directory)
         diagnostics.start_logging(settings.state_directory / "ralphd.log", foreground=foreground)
         try:

@@ -135,6 +135,20 @@ def test_in_the_background_it_answers_when_its_parent_returns(daemon: Daemon) ->
     assert "ready: pid" in (daemon.state / "ralphd.log").read_text()
 
 
+def test_closed_streams_do_not_become_files_of_its_own(daemon: Daemon, person: Person) -> None:
+    log = daemon.state / "ralphd.log"
+    command = ["sh", "-c", 'exec "$0" -m ralphd <&- >&- 2>&-', sys.executable]
+    started = subprocess.Popen(command, env=daemon.environment, cwd=daemon.root)
+    try:
+        wait_for(lambda: log.exists() and "ready: pid" in log.read_text(), what="it is ready")
+        assert {os.readlink(f"/proc/{started.pid}/fd/{number}") for number in range(3)} == {os.devnull}
+        person("regent", "stop")
+        assert started.wait(ENDED_S) == 0
+    finally:
+        started.kill()
+        started.wait()
+
+
 def test_in_the_background_it_has_adopted_when_its_parent_returns(daemon: Daemon, witness: Witness) -> None:
     daemon.start()
     pid = witness.register()["ralph_pid"]
