@@ -71,8 +71,9 @@ def without(inbox: Inbox, at: Moment, id: str) -> Inbox:
     if not gone:
         why = "only added tasks and pending notes can be removed; other tasks are in your own task list"
         raise NotFound(f"no added task {id[:TITLE_CHARS]!r}", why=why, mend="ralphctl tasks")
-    left = (tuple(each for each in sent if each.id not in gone) for sent in (inbox.tasks, inbox.notes))
-    return replace(inbox, tasks=next(left), notes=next(left))
+    tasks = tuple(each for each in inbox.tasks if each.id not in gone)
+    notes = tuple(each for each in inbox.notes if each.id not in gone)
+    return replace(inbox, tasks=tasks, notes=notes)
 
 
 def unread(notes: Iterable[Sent], read: int, *, taken_at: Moment | None = None) -> tuple[Sent, ...]:
