@@ -38,6 +38,12 @@ LONG = (
         "test_landing.py::test_it_lands_once_wherever",
         "test_rewritten.py::test_a_deleted_branch_comes_back_wherever",
     ),
+    *("fleet/test_landing.py::test_another_base_waits", "fleet/test_landing.py::test_a_loop_repairs"),
+    *("fleet/test_landing.py::test_a_drained", "fleet/test_landing.py::test_rules_land"),
+    *("test_fence_races.py::test_a_chaos", "test_landing_tests.py::test_setup_and_checks_survive"),
+    *("test_follow.py::test_without_a_guard_it_is_merged", "test_follow.py::test_uncommitted_work_is_left"),
+    *("test_landing_faults.py::test_an_undo_names", "test_landing_faults.py::test_two_repositories"),
+    *("test_rewritten.py::test_what_a_mixed_reset", "test_schedule.py::test_a_loop_that_finishes_its_work"),
 )
 """What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
 SAMPLED = (
@@ -45,6 +51,7 @@ SAMPLED = (
     "a_killed_",
     *("goes_on_over_a_broken_file[", "a_way_to_weaken_tests", "an_honest_refactor", "in_one_prompt["),
     *("whatever_replaces_the_list", "a_wrong_clock_costs", "record_is_whole_again_from"),
+    *("a_branch_that_is_not_checked_out_or_gone", "what_a_person_lands_says_that_it_weakens"),
     *("git/test_fence.py", "daemon/fleet/test_landing.py", "sim/test_nights.py"),
 )
 """Of the forms of these, `make test` takes every third, `make matrix` and `make test-long` all."""
