@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ralphd.core.record import entry_of, happened_at, iterations, progress_line
+from ralphd.core.record import PROGRESS_HEADER, entry_of, happened_at, iterations, progress_line
 from ralphd.core.supervision.model import ReportedTask
 from ralphd.core.supervision.reports import (
     AttemptFinished,
@@ -141,6 +141,11 @@ def test_an_attempt_is_one_line_for_people() -> None:
     )
 
 
+def test_the_page_of_the_attempts_begins_with_what_it_is() -> None:
+    assert PROGRESS_HEADER.startswith("# Progress\n\nOne line per attempt")
+    assert PROGRESS_HEADER.endswith(" See also history.jsonl\n\n")
+
+
 @pytest.mark.usefixtures("berlin")
 @pytest.mark.parametrize(
     ("data", "line"),
@@ -161,6 +166,8 @@ def test_an_attempt_is_one_line_for_people() -> None:
         ({"task": {"id": "US-2", "title": ""}}, "- 2026-11-21 21:01:02+01:00 · US-2\n"),
         ({"task": {"id": "Parse", "title": "Parse"}}, "- 2026-11-21 21:01:02+01:00 · Parse\n"),
         ({"outcome": "failed", "failure_kind": "stall"}, "- 2026-11-21 21:01:02+01:00 · failed: stall\n"),
+        ({"next": "x" * 200}, f"- 2026-11-21 21:01:02+01:00 · {'x' * 200}\n"),
+        ({"next": "x" * 201}, f"- 2026-11-21 21:01:02+01:00 · {'x' * 199}…\n"),
         ({"cost_usd": 0.25}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
         ({"cost_usd": 0.25, "cost_source": "told"}, "- 2026-11-21 21:01:02+01:00 · $0.25\n"),
         ({"cost_usd": 0, "cost_source": "told"}, "- 2026-11-21 21:01:02+01:00 · $0.00\n"),
@@ -219,6 +226,13 @@ def test_the_limit_counts_iterations_that_were_cut_off_too() -> None:
 
     assert shape(iterations(reversed(record), 1)) == [(2, True, [1])]
     assert shape(iterations(reversed(record), 2)) == [(2, True, [1]), (1, False, [1])]
+
+
+def test_a_finished_iteration_is_shown_whole() -> None:
+    told = {"run_id": "r1", "iteration": 3, "at": AT, "failed": False, "summary": "Parsed"}
+    told |= {"task": {"id": "US-2", "title": ""}, "complete": True, "commits": ["abc1234"]}
+
+    assert iterations([entry("iteration", **told)], 9) == [told | {"attempts": []}]
 
 
 def test_an_iteration_that_was_cut_off_is_known_by_its_attempt() -> None:

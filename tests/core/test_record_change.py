@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ralphd.core.gate.verdict import Baseline, Verdict, VerdictKind
-from ralphd.core.record import MOST_CHARS, LastChange, change_of
+from ralphd.core.record import LastChange, change_of
 from ralphd.core.supervision.events import (
     CommitsRestored,
     Committed,
@@ -90,11 +90,11 @@ def test_what_was_reverted_or_is_reported_again_is_no_change() -> None:
 
 def test_a_long_title_is_cut() -> None:
     long = change_of(LIVES, report(replace(DID, task=ReportedTask("T", "x" * 999))), LIVES, None)
-    assert long is not None and len(long.what) == MOST_CHARS and long.what.endswith("…")
+    assert long is not None and len(long.what) == 160 and long.what.endswith("…")
 
 
 def test_a_title_that_just_fits_is_not_cut() -> None:
-    task = ReportedTask("T", "x" * (MOST_CHARS - len("iteration 7 finished: ")))
+    task = ReportedTask("T", "x" * (160 - len("iteration 7 finished: ")))
     fits = change_of(LIVES, report(replace(DID, complete=False, commits=(), task=task)), LIVES, None)
     assert fits is not None and fits.what == f"iteration 7 finished: {task.title}"
 

@@ -42,6 +42,16 @@ def test_a_long_line_is_cut_and_told_as_cut() -> None:
     assert plain("x" * LINE_CHARS) == "x" * LINE_CHARS
     assert plain("\x07" + "x" * LINE_CHARS) == "x" * LINE_CHARS
     assert plain("x" * (LINE_CHARS + 1)) == "x" * LINE_CHARS + f" [cut: {LINE_CHARS + 1} characters]"
+    hidden = "\x07" * 3 * LINE_CHARS  # of a longer line no more than four times as much is read
+    assert plain(hidden + "x" * LINE_CHARS) == "x" * LINE_CHARS
+    assert (
+        plain(hidden + "x" * LINE_CHARS + "y")
+        == "x" * LINE_CHARS + f" [cut: {4 * LINE_CHARS + 1} characters]"
+    )
+    assert (
+        plain(hidden + "\x07" + "x" * LINE_CHARS)
+        == "x" * (LINE_CHARS - 1) + f" [cut: {4 * LINE_CHARS + 1} characters]"
+    )
 
 
 def test_a_long_text_is_cut_and_told_as_cut() -> None:

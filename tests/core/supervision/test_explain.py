@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ralphd.core.explanation import NOT_KNOWN, NOTHING_YET, Explanation, in_seconds
+from ralphd.core.explanation import NOT_KNOWN, NOT_WATCHED, NOTHING_YET, Explanation, in_seconds
 from ralphd.core.stall_detector import Activity, Count, SilenceLimits, StallFinding, Watch, Window
 from ralphd.core.stall_report import NAMES, explain_silence, explain_watch, silence_text
 from ralphd.core.supervision.events import RunEnded
@@ -474,9 +474,9 @@ def test_every_end_is_explained_by_a_rule_and_three_figures_in_readable_words(
 
 
 def test_what_is_not_known_is_said() -> None:
-    for nothing in (NOTHING_YET, NOT_KNOWN):
+    for nothing, rule in ((NOTHING_YET, ""), (NOT_KNOWN, ""), (NOT_WATCHED, "P6")):
         assert_readable(nothing)
-        assert nothing.figures == ()
+        assert (nothing.rule, nothing.figures) == (rule, ())
 
 
 @pytest.mark.parametrize(
