@@ -55,7 +55,7 @@ def test_what_came_with_the_attempt_goes_under_a_ref_and_what_was_there_stays(tr
 
     assert found == (
         "what the attempt before had not committed when it crashed was set aside: "
-        f"code, gone, new/deep.py and 1 more. See it: git show --stat {REF}. "
+        f"code, gone, link and 1 more. See it: git show --stat {REF}. "
         f"Take back what is good: git checkout {REF} -- FILE"
     )
     assert tree.git("show", f"{REF}:code") == "half of"
@@ -161,7 +161,7 @@ def test_a_folder_that_became_a_link_is_not_followed(tree: WorkTree) -> None:
 
     found = away(tree, was)
 
-    assert ": dir/file, dir. See it" in found and not (tree.path / "dir").is_symlink()
+    assert ": dir, dir/file. See it" in found and not (tree.path / "dir").is_symlink()
     assert (outside / "file").read_text() == "half of"
 
 
