@@ -4,7 +4,18 @@ from itertools import product
 
 import pytest
 
-from ralphd.core.plan import PROMISE, Plan, Task, TaskStatus, is_complete, is_promised, parallel_words
+from ralphd.core.plan import (
+    AUTO,
+    HEADED_LISTS,
+    LISTS,
+    PROMISE,
+    Plan,
+    Task,
+    TaskStatus,
+    is_complete,
+    is_promised,
+    parallel_words,
+)
 
 PENDING, IN_PROGRESS, DONE = TaskStatus.PENDING, TaskStatus.IN_PROGRESS, TaskStatus.DONE
 
@@ -18,6 +29,18 @@ def test_open_tasks_are_those_not_done() -> None:
     plan = statuses(("a", DONE), ("b", IN_PROGRESS), ("c", PENDING))
 
     assert [task.id for task in plan.open] == ["b", "c"]
+
+
+def test_states_have_the_words_of_the_files_and_of_the_api() -> None:
+    assert [each.value for each in TaskStatus] == ["pending", "in_progress", "done"]
+
+
+def test_a_list_is_found_under_these_names() -> None:
+    assert AUTO == "auto"
+    assert (
+        *("prd.json", "fix_plan.md", ".ralph/fix_plan.md", "IMPLEMENTATION_PLAN.md", "TASKS.md", "TODO.md"),
+    ) == LISTS
+    assert HEADED_LISTS == ("PLAN.md", "PRD.md")
 
 
 # The promise

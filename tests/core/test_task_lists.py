@@ -471,3 +471,10 @@ def test_these_words_say_that_a_task_is_done(word: str) -> None:
 
 def test_a_letter_before_a_heading_is_no_mark() -> None:
     assert parse("TASKS.md", "## X Task 1: Add a login\n").tasks == ()
+
+
+@pytest.mark.parametrize(("spaces", "titles"), [(989, ["a"]), (990, ["a <!-", "b"])])
+def test_of_a_line_1000_characters_are_read(spaces: int, titles: list[str]) -> None:
+    text = "- [ ] a" + " " * spaces + "<!--\n- [ ] b\n-->\n"
+
+    assert [task.title for task in parse("TASKS.md", text).tasks] == titles

@@ -913,3 +913,7 @@ def test_refs_are_named_by_ralph_run_and_report() -> None:
 
 def test_people_read_seven_characters_of_a_commit() -> None:
     assert short(("0123456789" * 4, "ab")) == ("0123456", "ab")
+
+
+def test_owners_have_the_words_of_gate_json() -> None:
+    assert [each.value for each in Owner] == ["run", "other", "gate"]
