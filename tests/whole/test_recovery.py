@@ -217,8 +217,10 @@ def test_an_environment_that_is_no_list_of_texts_is_put_aside(daemon: Daemon, wi
     witness.started(1)
 
 
-def test_old_runs_are_deleted_soon_after_a_start_and_not_only_once_a_minute(daemon: Daemon) -> None:
-    """A daemon that is killed again and again within a minute kept all of them."""
+def test_soon_after_a_start_old_runs_are_deleted_and_a_deleted_file_of_webhooks_is_there_again(
+    daemon: Daemon,
+) -> None:
+    """A daemon that is killed again and again within a minute kept all runs."""
     (place := daemon.root / "place").mkdir()
     daemon.start()
     daemon.ask("POST", "/v1/ralphs", {"directory": str(place), "name": "demo", "command": player("exits", 0)})
@@ -228,7 +230,10 @@ def test_old_runs_are_deleted_soon_after_a_start_and_not_only_once_a_minute(daem
     for number in range(2, 122):
         shutil.copytree(run, run.with_name(f"r{number:06}-00000000"))
     daemon.start()
+    daemon.ask("POST", "/v1/webhooks", {"url": "https://hooks.example/"})
+    (webhooks := daemon.state / "webhooks.json").unlink()
 
     wait_for(lambda: len(daemon.run_directories("demo")) == 100, timeout_s=25.0, what="fewer runs")
+    wait_for(webhooks.exists, what="the file of the webhooks")
 
     assert not run.exists()
