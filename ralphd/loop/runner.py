@@ -333,7 +333,7 @@ class LoopRunner:
         if reply.verdict is not None and reply.verdict.kind is VerdictKind.REVERTED:
             await self._attempts.restore_list(known)  # the revert may have left its removal
             commits = reply.verdict.reverted
-            if known and (line := await asyncio.to_thread(self._plans.regain, known, before, commits)):
+            if known and (line := await asyncio.to_thread(self._plans.restore_tasks, known, before, commits)):
                 self._console.say(line)
         plan = await self._plans.read(known)  # as it is after a revert
         event = model.Judged(time.time(), reply.next, plan, reply.verdict, unheard=answer is None)

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from ralphd.core.loop.tasks import lost, regained
+from ralphd.core.loop.tasks import lost, with_restored_tasks
 from ralphd.core.plan import AUTO, HEADED_LISTS, LISTS, Plan, Task, has_task_headings, parse
 from ralphd.errors import ConfigFaults, RalphdError
 from ralphd.git.repair import recommit
@@ -112,16 +112,17 @@ class PlanReader:
     def content(self, known: Plan | None) -> bytes:
         """Return the content of the list; empty if it cannot be read. Blocks."""
         with suppress(FileNotFoundError, Unreadable):
-            return read_inside(self._directory, known.file if known else "", MAX_BYTES)
+            if known is not None:
+                return read_inside(self._directory, known.file, MAX_BYTES)
         return b""
 
-    def regain(self, known: Plan, before: bytes, commits: Sequence[str]) -> str:
+    def restore_tasks(self, known: Plan, before: bytes, commits: Sequence[str]) -> str:
         """Restore the open tasks of the list ``before`` that the revert of ``commits`` has removed.
 
         Return a line for the log; empty if there are none. Blocks.
         """
         was, left = (each.decode(errors="surrogateescape") for each in (before, self.content(known)))
-        text, names = regained(known.file, was, left)
+        text, names = with_restored_tasks(known.file, was, left)
         became = f"git show {' '.join(commits[:1])}:./{known.file} has it"
         with suppress(OSError):
             if text != left:

@@ -106,11 +106,13 @@ def lost_again(losses: tuple[int, ...], iteration: int) -> tuple[int, ...]:
     return (*losses, iteration) if losses[-1:] == (iteration - 1,) else (iteration,)
 
 
-def regained(file: str, before: str, after: str) -> tuple[str, str]:
-    """Return the list ``after`` a revert with the open tasks that only ``before`` has, and their titles.
+def with_restored_tasks(file: str, before: str, after: str) -> tuple[str, str]:
+    """Add the open tasks that a revert has removed to a list again.
 
-    An agent commits what a person has added to the list, and no line shows who wrote it. The marks are those
-    of ``after``; if a line or a task of it would be lost, or it has no task, it is returned as it is.
+    Return the text of the list, and the titles for the log. ``before`` is its text just before the revert,
+    ``after`` the text since. The agent may have committed a person's new task, and no line shows who wrote
+    it, so all open tasks come back. The marks are those of ``after``; if a line or a task of it would be
+    lost, or it has no task, it is returned as it is.
     """
     left = {each.id: each.status for each in parse(file, after).tasks}
     gone = [each.title for each in parse(file, before).open if each.id not in left]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ralphd.core.loop.tasks import regained
+from ralphd.core.loop.tasks import with_restored_tasks
 
 DONE = "# Tasks\n- [x] one\n- [ ] two\n- [ ] mine\n"
 OPEN = "# Tasks\n- [ ] one\n- [ ] two\n"
@@ -12,7 +12,7 @@ OPEN = "# Tasks\n- [ ] one\n- [ ] two\n"
 def test_an_added_task_stays_in_its_place(end: str) -> None:
     before, after = ("# Tasks\n- [x] one\n- [ ] mine\n  in detail\n- [ ] two\n", OPEN)
 
-    text, titles = regained("TASKS.md", *(each.replace("\n", end) for each in (before, after)))
+    text, titles = with_restored_tasks("TASKS.md", *(each.replace("\n", end) for each in (before, after)))
 
     assert text == "# Tasks\n- [ ] one\n- [ ] mine\n  in detail\n- [ ] two\n".replace("\n", end)
     assert titles == "mine"
@@ -29,13 +29,13 @@ def test_an_added_task_stays_in_its_place(end: str) -> None:
     ],
 )
 def test_nothing_else_is_lost_for_an_added_task(before: str, after: str) -> None:
-    text, titles = regained("TASKS.md", before, after)
+    text, titles = with_restored_tasks("TASKS.md", before, after)
 
     assert (text, "mine" in titles) == (after, True)
 
 
 def test_a_revert_that_takes_no_open_task_changes_nothing() -> None:
-    assert regained("TASKS.md", OPEN.replace("[ ] one", "[x] one"), OPEN) == (OPEN, "")
+    assert with_restored_tasks("TASKS.md", OPEN.replace("[ ] one", "[x] one"), OPEN) == (OPEN, "")
 
 
 def test_a_story_stays_unless_another_one_would_be_ticked() -> None:
@@ -43,6 +43,6 @@ def test_a_story_stays_unless_another_one_would_be_ticked() -> None:
     first, mine = story % (1, "first", "false"), story % (2, "mine", "false")
     after = f"[\n{first}\n]"
 
-    assert regained("prd.json", f"[\n{first},\n{mine}\n]", after) == (after, "mine")
+    assert with_restored_tasks("prd.json", f"[\n{first},\n{mine}\n]", after) == (after, "mine")
     ticked = f"[\n{first.replace('false', 'true')},\n{mine}\n]"
-    assert regained("prd.json", ticked, after) == (after, "mine")
+    assert with_restored_tasks("prd.json", ticked, after) == (after, "mine")
