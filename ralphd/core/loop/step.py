@@ -123,6 +123,7 @@ def _wait_restarted(loop: Loop, was: model.Resting, at: Moment, policy: LoopPoli
         return _rested(transitions.with_pool(loop, pool.without_slots()), was, at, policy)
     out, until = pool.next_return(), at + was.lasts_s
     if was.for_an_agent and out is not None and out.guessed:
+        until = at + (out.until or was.until) - was.since  # max_runtime_seconds may have cut the wait
         loop = transitions.with_pool(loop, pool.due(out.agent, until))
     elif was.for_an_agent:
         until = was.until

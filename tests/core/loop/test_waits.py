@@ -163,6 +163,18 @@ def test_h5_a_wait_for_a_guessed_return_keeps_its_length_when_the_clock_was_set_
     assert play.agent == "claude"
 
 
+def test_h5_a_guessed_return_keeps_its_length_where_the_maximum_runtime_cut_the_wait_for_it() -> None:
+    policy = LoopPolicy(max_runtime_s=100.0)
+    play = begun("A", policy=policy, memory=LoopState(out=(Cooldown("claude", "limit", FAR, guessed=True),)))
+    assert play.wait_s == 100.0
+    play.now = START - 50.0
+
+    play.feed(LoopWoke(play.now))
+
+    assert play.loop.memory.out == (Cooldown("claude", "limit", FAR - 50.0, guessed=True),)
+    assert play.wait_s == 150.0
+
+
 def test_l3_of_two_that_come_back_at_once_it_is_the_turn_of_the_one_after_the_last() -> None:
     policy = LoopPolicy(agents=("a", "b", "c"), rotates=True)
     memory = LoopState(
