@@ -44,6 +44,7 @@ class Door:
         async def watched(message: Message) -> None:
             nonlocal status
             status = message.get("status", status)
+            host.forget_status()
             await send(message)
 
         if asked.action != REPORT:  # uvicorn serves each request in a task, hence in a context, of its own

@@ -184,34 +184,29 @@ class Regent:
         return without_past_limit(live.output.seen, self._services.clock.now()) if live else None
 
     def view(self) -> dict[str, Any]:
+        record, view = self.run_record, self.account.view()
+        return view | {
+            "notes": [*self._notes()], "tree_means": record and record.tree_means,
+            "guard": self.gate.view(), "seen": self._seen,
+            "landing": self._services.landing_of(self.name),
+            "sandbox": record and sandbox.view_of(record.sandbox, record.sandbox_reason),
+            "message": self._why_wait or view["message"],
+        }  # fmt: skip
+
+    def _notes(self) -> tuple[str, ...]:
         record = self.run_record
-        means = None if record is None else record.tree_means
-        inside = None if record is None else (record.sandbox, record.sandbox_reason)
-        bare = [note] if inside and (note := sandbox.note_on(*inside)) else []
-        left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
-        view = self.account.view()
-        shown = view | {"tree_means": means, "guard": self.gate.view(), "seen": self._seen}
-        shown["landing"] = self._services.landing_of(self.name)
-        shown["sandbox"] = inside and sandbox.view_of(*inside)
-        shown["message"] = self._why_wait or view["message"]
-        left += ["its [ralph] setup runs"] if self.setups else []
-        left += [*self._deleted, *filter(None, [self._services.why_unqueued(self.name)])]
-        return shown | {"notes": [*bare, *view["notes"], *self.gate.notes(), *self.custody.notes(), *left]}
+        bare = record and sandbox.note_on(record.sandbox, record.sandbox_reason)
+        left = (f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers)
+        setup, unqueued = self.setups and "its [ralph] setup runs", self._services.why_unqueued(self.name)
+        own = (bare, *self.account.in_force.awaited, *self.account.notes)
+        more = (*self.gate.notes(), *self.custody.notes(), *left, setup, *self._deleted, unqueued)
+        return tuple(each for each in own + more if each)
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
         self._see_output()
-        notes = (
-            *self.account.notes,
-            *self._strangers,
-            *self._deleted,
-            bool(self.setups),
-            self.gate.notes(),
-            self.custody.notes(),
-            self._services.why_unqueued(self.name),
-        )
-        more = (notes, self.gate.same(), self._seen, self._why_wait, self._services.landing_of(self.name))
-        parts = (*self.account.same(), self.living, *more)
+        own = (self._notes(), self.gate.same(), self._seen, self._why_wait)
+        parts = (*self.account.same(), self.living, *own, self._services.landing_of(self.name))
         if parts != self._shown:  # quick: what has not changed is the same object
             self._shown, self._shown_bytes = parts, json.dumps(self.view(), ensure_ascii=False).encode()
         return self._shown_bytes
@@ -325,7 +320,7 @@ class Regent:
 
     async def undo(
         self, iteration: int | None, repair: int | None = None, *, is_alone: bool = False
-    ) -> UndoResult:
+    ) -> dict[str, Any]:
         """Put back what was reverted of an iteration, else what was reverted last; or undo a repair.
 
         Raise WrongState, DirectoryBusy, NotUndone; cancelled, it is still finished. ``is_alone``: nothing is
@@ -335,7 +330,7 @@ class Regent:
         done: UndoResult | errors.RalphdError = await asyncio.shield(self._begin(work))
         if isinstance(done, errors.RalphdError):
             raise done
-        return done
+        return done.shown() | {"ralph": self.view()}
 
     async def _undo(
         self, iteration: int | None, repair: int | None, *, is_alone: bool

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 from ralphd import __version__
@@ -112,8 +113,12 @@ class MemoryHost:
             self._status = json.dumps(status).encode()
         return self._status
 
-    def views(self) -> list[bytes]:
-        return [json.dumps(view).encode() for view in self._ralphs.values()]
+    def forget_status(self) -> None:
+        self._status = None
+
+    def regents(self) -> list[SimpleNamespace]:
+        views = [json.dumps(view).encode() for view in self._ralphs.values()]
+        return [SimpleNamespace(view_bytes=lambda view=view: view) for view in views]
 
     async def view_bytes(self, name: str, *, resources: bool = False) -> bytes:
         self.asked.append(("view", name, resources))
@@ -156,7 +161,6 @@ class MemoryHost:
     async def forget(self, name: str) -> None:
         self._told("forget", name)
         del self._ralphs[name]
-        self._status = None
 
     def ended(self, name: str) -> Callable[[], bool]:
         return lambda: self.is_over

@@ -111,6 +111,22 @@ def late_removal(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     goes_on.set()
 
 
+async def test_a_reply_about_all_ralphs_serves_again_until_it_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ralphd.daemon.host.STATUS_KEPT_S", 1000.0)
+    async with staged(tmp_path) as stage:
+        before = await stage.host.status_bytes()
+        await stage.host.register(stage.order(stage.directory(), start=False))
+        assert await stage.host.status_bytes() is before
+        assert b'"demo"' in await stage.host.status_bytes(resources=True)
+        stage.host.forget_status()
+        assert b'"demo"' in await stage.host.status_bytes()
+        monkeypatch.setattr("ralphd.daemon.host.STATUS_KEPT_S", 0.0)
+        stage.host.forget_status()
+        assert await stage.host.status_bytes() is not await stage.host.status_bytes()
+
+
 async def test_a_ralph_that_is_being_started_is_not_removed(tmp_path: Path) -> None:
     async with staged(tmp_path) as stage:
         await stage.host.register(stage.order(stage.directory(), start=False))

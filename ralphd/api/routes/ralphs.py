@@ -26,7 +26,7 @@ async def register_ralph(host: TheHost, asked: bodies.RegisterRequest) -> Respon
 @router.get("", responses=answers(schemas.RalphsView))
 async def list_ralphs(host: TheHost) -> Response:
     """Every ralph that is known."""
-    return json_bytes(b'{"ralphs":[' + b",".join(host.views()) + b"]}")
+    return json_bytes(b'{"ralphs":[' + b",".join(each.view_bytes() for each in host.regents()) + b"]}")
 
 
 @router.get("/{name}", responses=answers(schemas.RalphView))

@@ -139,7 +139,6 @@ class RalphRecord(RunSource):
             "command": list(held.command),
             "checkpoint": self._summary,
             "drift": list(self.drift),
-            "notes": [*self.in_force.awaited, *self.notes],
         }
 
     def same(self) -> tuple[object, ...]:

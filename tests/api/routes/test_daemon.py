@@ -15,6 +15,16 @@ async def test_status_is_what_the_host_made_once(api: Whole) -> None:
     assert reply.json()["daemon"]["pid"] == os.getpid()
 
 
+async def test_status_after_the_reply_to_a_change_is_made_anew(api: Whole) -> None:
+    api.host.add("demo")
+    before = (await api.client.get("/v1/status")).json()["ralphs"]
+
+    assert (await api.client.delete("/v1/ralphs/demo")).status_code < 300
+
+    after = (await api.client.get("/v1/status")).json()["ralphs"]
+    assert [each for each in before if each["name"] != "demo"] == after != before
+
+
 async def test_resources_are_looked_at_only_on_request(api: Whole) -> None:
     await api.client.get("/v1/status")
     await api.client.get("/v1/status?resources=1")
