@@ -5,8 +5,9 @@ A cost that is not known is called unknown; it is never shown as 0.
 
 import shlex
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from ralphctl.format import gate_text, state_text
 from ralphctl.format.explanation import localised
@@ -30,23 +31,23 @@ _NOTHING = "nothing"
 def page(report: RalphReport, now: float) -> ReportPage:
     """Return the whole report on one ralph."""
     summary = report.summary
-    listed = () if report.tasks is None else report.tasks.listed
+    listed, left = (report.tasks.listed, report.tasks.open) if report.tasks else ((), ())
     done = {None, *(task.id for task in listed if task.state == "done")}  # in an iteration for another one
     begun = [task for task in summary.tasks if task.done_at is None and task.id not in done]
-    length = duration(summary.until - summary.since)
     known = {failure.why for failure in summary.failures}  # their section has the whole text
-    weakened = [PageItem(_judged(each, clean(each.verdict), now)) for each in summary.weakened]
+    started, length = {task.id for task in begun}, duration(summary.until - summary.since)
+    still_open = [task for task in left if task.used_up or task.id not in started]
     sections = (
-        _section("Done", [_worked_on(task, now) for task in summary.done], report, _MOST_DONE),
-        _section("Started, not done", [_worked_on(task, now, known) for task in begun], report),
-        _section("Reverted", [_undone(each, report, now) for each in summary.undone], report),
-        _section("Weakened tests", weakened, report),
-        _section("Repaired", [_repaired(each, now) for each in summary.repairs], report),
+        _section("Done", partial(_worked_on, now=now), summary.done, report, _MOST_DONE),
+        _section("Started, not done", partial(_worked_on, now=now, known=known), begun, report),
+        _section("Reverted", partial(_undone, report=report, now=now), summary.undone, report),
+        _section("Weakened tests", partial(_weakened, now=now), summary.weakened, report),
+        _section("Repaired", partial(_repaired, now=now), summary.repairs, report),
         PageSection(f"Where the time went ({length})", rows=tuple(_times(report))),
-        _section("Failures", list(_failures(report, now)), report),
+        _section("Failures", partial(_failed, now=now), summary.failures, report),
         PageSection("Cost by agent", rows=tuple(_agents(report))),
         PageSection("Cost by task", (), tuple(_costs(report)), _rest(len(summary.tasks), report)),
-        _section("Still open", list(_open(report, {task.id for task in begun}, known)), report),
+        _section("Still open", partial(_still_open, known=known), still_open, report),
     )
     name, state = clean(report.source.name), state_text.state_words(_brief(report.view), now)
     shown = tuple(section for section in sections if section.items or section.rows)
@@ -289,8 +290,10 @@ def _commits(report: RalphReport) -> str:
 # --- the sections -----------------------------------------------------------------------------------------
 
 
-def _section(title: str, items: list[PageItem], report: RalphReport, most: int = _MOST) -> PageSection:
-    return PageSection(title, tuple(items[:most]), (), _rest(len(items), report, most))
+def _section(
+    title: str, item: Callable[[Any], PageItem], found: Sequence[Any], report: RalphReport, most: int = _MOST
+) -> PageSection:  # fmt: skip
+    return PageSection(title, tuple(map(item, found[:most])), (), _rest(len(found), report, most))
 
 
 def _rest(number: int, report: RalphReport, most: int = _MOST) -> str:
@@ -329,6 +332,10 @@ def _undone(revert: ReportRevert, report: RalphReport, now: float) -> PageItem:
     return PageItem(_judged(revert, "reverted", now), tuple(map(clean, revert.tail)), (way_back,))
 
 
+def _weakened(verdict: model.ReportWeakened, now: float) -> PageItem:
+    return PageItem(_judged(verdict, clean(verdict.verdict), now))
+
+
 def _judged(judged: ReportRevert | model.ReportWeakened, became: str, now: float) -> str:
     number = "" if judged.iteration is None else f"iteration {judged.iteration}, "
     task = _task_words(judged.task["id"], judged.task["title"]) if judged.task else "no task reported"
@@ -341,12 +348,10 @@ def _repaired(repair: View, now: float) -> PageItem:
     return PageItem(f"{minute(repair['at'], now)}  {_why(words)}", more=tuple(ways))
 
 
-def _failures(report: RalphReport, now: float) -> Iterator[PageItem]:
-    for failure in report.summary.failures:
-        why = f": {cut(localised(clean(failure.why), now), _WHY_CHARS)}" if failure.why else ""
-        times = f"{failure.count} times, last at" if failure.count > 1 else "at"
-        kind = clean(failure.kind.replace("_", " "))
-        yield PageItem(f"{kind}, {times} {minute(failure.last_at, now)}{why}")
+def _failed(failure: model.ReportFailure, now: float) -> PageItem:
+    why = f": {cut(localised(clean(failure.why), now), _WHY_CHARS)}" if failure.why else ""
+    times = f"{failure.count} times, last at" if failure.count > 1 else "at"
+    return PageItem(f"{clean(failure.kind.replace('_', ' '))}, {times} {minute(failure.last_at, now)}{why}")
 
 
 def _times(report: RalphReport) -> Iterator[tuple[str, str, str]]:
@@ -375,15 +380,12 @@ def _attempts(cost: ReportCost) -> str:
     return count(cost.attempts, "attempt") if cost.attempts else "reported separately"
 
 
-def _open(report: RalphReport, begun: Collection[str | None], known: Collection[str]) -> Iterator[PageItem]:
-    for task in report.tasks.open if report.tasks else ():
-        if task.id in begun and not task.used_up:
-            continue
-        words = _task_words(task.id, task.title)
-        if task.failures:
-            words += f": failed {count(task.failures, 'time')}{'; not retried' if task.used_up else ''}"
-            words += f", last: {cut(clean(task.why), _WHY_CHARS)}" if task.why not in {"", *known} else ""
-        yield PageItem(words)
+def _still_open(task: model.ListedTask, known: Collection[str]) -> PageItem:
+    words = _task_words(task.id, task.title)
+    if task.failures:
+        words += f": failed {count(task.failures, 'time')}{'; not retried' if task.used_up else ''}"
+        words += f", last: {cut(clean(task.why), _WHY_CHARS)}" if task.why not in {"", *known} else ""
+    return PageItem(words)
 
 
 # --- single values ----------------------------------------------------------------------------------------
