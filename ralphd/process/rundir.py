@@ -193,12 +193,12 @@ def next_run_directory(runs: Path, *, alone: bool = False) -> RunDirectory:
     from ralphd.process.log.records import run_number  # not loaded by loops, which start no run
 
     runs.mkdir(mode=0o700, parents=True, exist_ok=True)
-    numbers = (run_number(entry.name) or 0 for entry in os.scandir(runs))
-    number = 1 + max((each for each in numbers if each < _MOST_RUNS), default=0)  # a run may write here
-    path = runs / f"r{number:06d}-{secrets.token_hex(4)}"
-    last = max(runs.glob(f"r{number - 1:06d}-*"), default=None) if alone else None
-    if last is not None and RunDirectory(last).is_locked():
-        raise BlockingIOError(errno.EAGAIN, f"{last.name} has not ended")
+    found = ((run_number(entry.name) or 0, entry.name) for entry in os.scandir(runs))
+    # A run may write names here. No glob: each number would be a pattern to compile and to keep.
+    newest, name = max((each for each in found if 0 < each[0] < _MOST_RUNS), default=(0, ""))
+    path = runs / f"r{newest + 1:06d}-{secrets.token_hex(4)}"
+    if alone and name and RunDirectory(runs / name).is_locked():
+        raise BlockingIOError(errno.EAGAIN, f"{name} has not ended")
     path.mkdir(mode=0o700)
     return RunDirectory(path)
 
