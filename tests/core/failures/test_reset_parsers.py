@@ -11,6 +11,7 @@ from ralphd.core.failures.reset_parsers import (
     Confidence,
     Rank,
     ResetHint,
+    WrittenMoment,
     epoch,
     find_zone,
     habits,
@@ -398,6 +399,17 @@ def test_a_passed_time_of_day_has_tomorrow_alone() -> None:
         written = read_moment(text, now=NOW)
         assert written is not None and all(moment > NOW + 3600 for moment in written.moments)
         assert len(written.moments) == 1
+
+
+def test_today_is_the_date_in_the_zone_that_is_named() -> None:
+    assert until("resets tomorrow (Asia/Seoul)", now=at("2026-11-22T16:00:00")) == "2026-11-23T15:00"
+    assert until("resets today at 3pm (UTC)") == "2026-11-22T15:00"
+    assert until("resets today at 1pm (UTC)") is None
+
+
+def test_a_moment_of_the_past_is_none_and_one_in_an_unknown_zone_is_not_sure() -> None:
+    assert read_moment("2020-01-01 10:00 UTC", now=NOW) is None
+    assert read_moment("3pm (Europe/Atlantis)", now=NOW) == WrittenMoment((), sure=False, end=21)
 
 
 def test_parts_of_a_second_count() -> None:
