@@ -40,7 +40,7 @@ from ralphd.core.loop.model import (
 )
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next
-from tests.core.loop.scenes import START, Play, reset_in, resumed_at, verdict_of
+from tests.core.loop.scenes import START, Play, begun, plan_of, reset_in, resumed_at, verdict_of
 
 CRASH, INCOMPLETE = FailureKind.AGENT_CRASH, FailureKind.AGENT_INCOMPLETE
 RATE, USAGE, TRANSIENT = FailureKind.RATE_LIMIT, FailureKind.USAGE_LIMIT, FailureKind.TRANSIENT
@@ -619,6 +619,53 @@ def test_r9_a_verdict_that_no_loop_has_heard_is_acted_upon_at_the_next_begin_and
 
         assert play.task == "A"
         assert (play.failures("A"), play.loop.memory.judged) == (1, "r1/7")
+
+
+HALF_REVERTED = verdict_of("r1/9", VerdictKind.REVERTED, "the tests failed", "A", ("b", "c"), ("c",))
+
+
+def test_r9_of_two_other_tasks_only_the_one_whose_tick_a_revert_took_is_open_again() -> None:
+    play = Play("A", "B", "C")
+    play.done = {"B", "C"}
+    play.succeeds(ticks=False, judged=False)
+
+    play.feed(Judged(play.now, Next.CONTINUE, plan_of("A", "B", "C", done="B"), HALF_REVERTED))
+
+    assert [play.failures(task) for task in "ABC"] == [1, 0, 1]
+    assert play.loop.ledger["B"].state is TaskState.COMPLETE
+
+
+def test_r9_it_is_so_as_well_where_a_loop_hears_the_verdict_at_its_beginning() -> None:
+    play = Play("A", "B", "C")
+    play.done = {"B", "C"}
+    play.succeeds(ticks=False, judged=False)
+    play.loop = Loop(play.loop.memory, play.loop.ledger)
+
+    play.feed(Began(play.now, plan_of("A", "B", "C", done="B"), gate=GateNews(HALF_REVERTED)))
+
+    assert [play.failures(task) for task in "ABC"] == [0, 0, 1]
+    assert play.loop.ledger["B"].state is TaskState.COMPLETE
+
+
+def test_r9_a_tick_that_a_person_took_before_the_revert_is_no_failure() -> None:
+    unticked = TaskRecord("C", "do C", TaskState.COMPLETE, unjudged=True)
+    play = begun("A", "B", "C", ledger={"C": unticked})
+    play.done = {"B"}
+    play.succeeds(ticks=False, judged=False)
+
+    play.feed(Judged(play.now, Next.CONTINUE, plan_of("A", "B", "C"), HALF_REVERTED))
+
+    assert [play.failures(task) for task in "ABC"] == [1, 1, 0]
+
+
+def test_a_task_that_a_revert_opened_is_not_believed_because_another_one_was_done() -> None:
+    opened = TaskRecord("B", "do B", TaskState.PENDING, reopened=True)
+    play = begun("A", "B", ledger={"B": opened})
+    assert play.task == "A"
+
+    play.succeeds(judged=False)
+
+    assert play.loop.ledger["B"].reopened
 
 
 def test_r9_what_a_person_has_put_back_is_looked_at_once_more_and_needs_no_new_commit() -> None:
