@@ -38,7 +38,7 @@ from ralphd.git.tree_diff import TreeEntry
 from ralphd.plain_files import peek
 from ralphd.process import shim
 from ralphd.process.log.log import RalphLog
-from ralphd.process.log.records import Chunk, Cursor, LogQuery, parse, whole_text
+from ralphd.process.log.records import BLOCK_BYTES, Chunk, Cursor, LogQuery, parse, whole_text
 from ralphd.process.log.rendered import rendered, shown
 from ralphd.process.rundir import RunDirectory
 from ralphd.store import checkpoint, gate, history, loop_files, webhooks
@@ -413,6 +413,7 @@ PARSERS = (
         (LINE, b" P ", b"\n\n"),
         weight=2,
         units=(LINE + b"x\n", LINE, LINE.replace(b" F ", b" P ") + b"y\n"),
+        most_bytes=BLOCK_BYTES,
     ),
     Parser(
         "log-directory",
