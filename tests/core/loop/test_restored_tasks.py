@@ -18,6 +18,12 @@ def test_an_added_task_stays_in_its_place(end: str) -> None:
     assert titles == "mine"
 
 
+def test_a_task_that_the_revert_ticks_again_stays_ticked() -> None:
+    text, titles = with_restored_tasks("TASKS.md", "- [ ] one\n- [ ] mine\n", "- [x] one\n")
+
+    assert (text, titles) == ("- [x] one\n- [ ] mine\n", "mine")
+
+
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -659,13 +659,13 @@ def test_r9_a_tick_that_a_person_took_before_the_revert_is_no_failure() -> None:
 
 
 def test_a_task_that_a_revert_opened_is_not_believed_because_another_one_was_done() -> None:
-    opened = TaskRecord("B", "do B", TaskState.PENDING, reopened=True)
-    play = begun("A", "B", ledger={"B": opened})
+    opened = {id_: TaskRecord(id_, f"do {id_}", TaskState.PENDING, reopened=True) for id_ in "AB"}
+    play = begun("A", "B", ledger=opened)
     assert play.task == "A"
 
     play.succeeds(judged=False)
 
-    assert play.loop.ledger["B"].reopened
+    assert [play.loop.ledger[task].reopened for task in "AB"] == [False, True]
 
 
 def test_r9_what_a_person_has_put_back_is_looked_at_once_more_and_needs_no_new_commit() -> None:
