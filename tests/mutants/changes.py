@@ -60,7 +60,7 @@ class _Visitor(MutationVisitor):  # type: ignore[misc]  # mutmut is in an enviro
     def _skip_node_and_children(self, node: cst.CSTNode) -> bool:
         if isinstance(node, cst.FunctionDef) and _is_a_property(node):
             return False
-        return _says_a_type(node) or bool(super()._skip_node_and_children(node))
+        return _says_a_type(node) or _is_for_types(node) or bool(super()._skip_node_and_children(node))
 
 
 def _is_a_property(node: cst.FunctionDef) -> bool:
@@ -75,6 +75,12 @@ def _says_a_type(node: cst.CSTNode) -> bool:
     if isinstance(node, cst.Assign) and isinstance(node.value, cst.Call):
         return isinstance(node.value.func, cst.Name) and node.value.func.value in TYPE_MAKERS
     return False
+
+
+def _is_for_types(node: cst.CSTNode) -> bool:
+    """``if TYPE_CHECKING:``; what it imports is read by nothing that runs."""
+    test = node.test if isinstance(node, cst.If) else None
+    return isinstance(test, cst.Name) and test.value == "TYPE_CHECKING"
 
 
 def changes(file: str) -> list[Change]:

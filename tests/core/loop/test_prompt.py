@@ -36,7 +36,7 @@ def test_a_retry_describes_the_last_attempt() -> None:
 
 
 def test_the_section_replaces_its_placeholder() -> None:
-    own = f"Before.\n{PLACEHOLDER}\nAfter."
+    own = "Before.\n{previous_attempt_context}\nAfter."
 
     text = prompt(
         own, task=TASK, plan=plan_of("US-001"), previous_attempt_context=previous_attempt(PREVIOUS, 2)
@@ -150,7 +150,7 @@ def test_a_task_is_named_once(task: Task, line: str) -> None:
 
 
 def test_a_line_is_cut_only_when_too_long() -> None:
-    fits = "x" * MOST_LINE_CHARS
+    fits = "x" * 500
     told = previous_attempt(Previous(1, "claude", FailureKind.UNKNOWN, "why", (fits, fits + "x")), 2)
 
     assert told.splitlines()[-3:-1] == [fits, fits + " …"]

@@ -122,11 +122,13 @@ def test_only_a_completed_task_is_cleared() -> None:
 
 
 def test_a_failure_is_kept_within_bounds() -> None:
-    ledger = tasks.failed_once({}, A, Previous(1, "claude", FailureKind.RATE_LIMIT, "x" * 10_000))
+    long = "x" * 10_000
+    ledger = tasks.failed_once({}, A, Previous(1, "claude", FailureKind.RATE_LIMIT, long, (long,)))
 
     previous = tasks.previous(ledger, A)
     assert previous is not None
     assert (previous.kind, len(previous.why)) == (FailureKind.RATE_LIMIT, tasks.MOST_FAILURE_CHARS)
+    assert previous.lines == (long[:200],)
     assert ledger["A"].failure_count == 0
     assert tasks.previous(ledger, B) is None
 
