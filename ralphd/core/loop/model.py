@@ -535,7 +535,7 @@ class EndLoop:
     reason: str
     why: str
     resume_at: Moment | None = None
-    logged: bool = field(default=False, compare=False)
+    logged: bool = False
 
 
 ReportOrder: TypeAlias = (
