@@ -15,6 +15,10 @@ from zoneinfo import ZoneInfo
 from ralphd.core.time import Moment, read_duration
 from ralphd.dataclass import dataclass
 
+_ALIASES: Final = (  # agents print old names, which newer systems have only in tzdata-legacy
+    "BST Europe/London|JST Asia/Tokyo|KST Asia/Seoul|ASIA/CALCUTTA Asia/Kolkata|ASIA/SAIGON Asia/Ho_Chi_Minh"
+    "|ASIA/KATMANDU Asia/Kathmandu|ASIA/RANGOON Asia/Yangon|EUROPE/KIEV Europe/Kyiv"
+)
 _SHORT: Final = {
     **dict.fromkeys(("UTC", "GMT", "Z"), "UTC"),
     **dict.fromkeys(("PT", "PST", "PDT", "PACIFIC", "PACIFIC TIME"), "America/Los_Angeles"),
@@ -23,9 +27,7 @@ _SHORT: Final = {
     **dict.fromkeys(("ET", "EST", "EDT"), "America/New_York"),
     **dict.fromkeys(("CET", "CEST"), "Europe/Berlin"),
     **dict.fromkeys(("EET", "EEST"), "Europe/Helsinki"),
-    **dict.fromkeys(("BST",), "Europe/London"),
-    **dict.fromkeys(("JST",), "Asia/Tokyo"),
-    **dict.fromkeys(("KST",), "Asia/Seoul"),
+    **dict(pair.split(" ") for pair in _ALIASES.split("|")),
 }
 _BRACKETS: Final = re.compile(r"\s{0,3}[(\[]\s?([^()\[\]\n]{1,40}?)\s?[)\]]")
 _BARE: Final = re.compile(
@@ -45,11 +47,11 @@ def find_zone(name: str) -> tzinfo | None:
         ahead = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
         is_real = ahead <= timedelta(hours=14)
         return timezone(ahead if offset[1] == "+" else -ahead) if is_real else None
-    name = _SHORT.get(name.upper(), name)
-    if name == "UTC":
+    known = _SHORT.get(name.upper(), name)
+    if known == "UTC":
         return UTC
-    if _NAME.fullmatch(name):
-        for spelling in dict.fromkeys((name, name.title(), name.upper())):
+    if _NAME.fullmatch(known):
+        for spelling in dict.fromkeys((known, name, name.title(), name.upper())):
             # A missing zone is a KeyError; a folder of zones, or no zones at all, one of the others.
             with suppress(KeyError, OSError, ValueError):
                 return ZoneInfo(spelling)
@@ -210,16 +212,14 @@ def _ahead(parts: _Parts, now: Moment, zone: tzinfo) -> Iterator[Moment]:
     except (OverflowError, ValueError, OSError):
         return
     for day in _days(parts, today):
-        try:
+        with suppress(OverflowError, ValueError, OSError):
             moment = _moment(day, parts.clock or time(), zone)
             if parts.clock is None and day == today:
                 moment = _moment(day + timedelta(days=1), time(), zone)
-        except (OverflowError, ValueError, OSError):
-            continue
-        if moment > now:
-            yield moment
-        elif parts.clock is not None and not parts.exact and now < moment + JUST_PASSED_S:
-            yield moment + JUST_PASSED_S
+            if moment > now:
+                yield moment
+            elif parts.clock is not None and not parts.exact and now < moment + JUST_PASSED_S:
+                yield moment + JUST_PASSED_S
 
 
 def _days(parts: _Parts, today: date) -> Iterator[date]:

@@ -1,7 +1,7 @@
 """How long a limit lasts, by example: one for each form in which agents and vendors tell it."""
 
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from unittest.mock import Mock
 from zoneinfo import ZoneInfo
 
@@ -436,6 +436,26 @@ def test_a_zone_without_tzdata_leaves_no_reset(text: str, monkeypatch: pytest.Mo
     monkeypatch.setattr("ralphd.core.failures.reset_parsers.ZoneInfo", Mock(side_effect=KeyError))
     assert read_reset(text.format("America/New_York"), now=NOW, zone=BERLIN) is None
     assert wait("resets 3pm (Pro/Max)") is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("Asia/Calcutta", "Asia/Kolkata"),
+        ("Asia/Saigon", "Asia/Ho_Chi_Minh"),
+        ("Asia/Katmandu", "Asia/Kathmandu"),
+        ("Asia/Rangoon", "Asia/Yangon"),
+        ("Europe/Kiev", "Europe/Kyiv"),
+    ],
+)
+@pytest.mark.parametrize("lacks_old", [True, False])
+def test_one_name_of_a_renamed_zone_is_enough(
+    old: str, new: str, lacks_old: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zone = timezone(timedelta(hours=5.5))
+    zones = {new if lacks_old else old: zone}
+    monkeypatch.setattr("ralphd.core.failures.reset_parsers.ZoneInfo", zones.__getitem__)
+    assert find_zone(old) == zone
 
 
 def test_utc_is_found_whatever_its_name() -> None:
