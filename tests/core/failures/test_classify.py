@@ -94,6 +94,8 @@ def test_a_command_that_could_not_be_started_is_fatal() -> None:
     finding = classify(Evidence(not_started="no program claude on PATH"), TELLS, now=NOW)
 
     assert (finding.kind, finding.why) == (K.FATAL, "no program claude on PATH")
+    long = classify(Evidence(not_started="x" * 301), SILENT, now=NOW)
+    assert long.why == "x" * 299 + "…"
 
 
 @given(
