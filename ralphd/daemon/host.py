@@ -52,7 +52,7 @@ FIRST_PRUNE_S, PRUNE_EVERY_S = 10.0, 60.0
 VAULTS_EVERY_S = 24 * 3600.0
 REPORT_S = 2.0
 EVENTS_KEPT_S = 30 * 24 * 3600.0
-STATUS_KEPT_S = 0.01
+STATUS_KEPT_S = 0.02
 """Less than anybody sees. To compare what 100 ralphs show takes 1 ms, all else of a reply 0.2 ms."""
 CLOSING_S = 10.0
 """What is left to do when no run is left: replies under way, the database."""

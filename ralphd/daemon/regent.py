@@ -194,13 +194,12 @@ class Regent:
         }  # fmt: skip
 
     def _notes(self) -> tuple[str, ...]:
-        record = self.run_record
-        bare = record and sandbox.note_on(record.sandbox, record.sandbox_reason)
-        left = (f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers)
-        setup, unqueued = self.setups and "its [ralph] setup runs", self._services.why_unqueued(self.name)
-        own = (bare, *self.account.in_force.awaited, *self.account.notes)
-        more = (*self.gate.notes(), *self.custody.notes(), *left, setup, *self._deleted, unqueued)
-        return tuple(each for each in own + more if each)
+        record, own = self.run_record, (*self.account.in_force.awaited, *self.account.notes)
+        bare = sandbox.note_on(record.sandbox, record.sandbox_reason) if record else None
+        left = [f"still in the directory: pid {each.pid} ({each.command})" for each in self._strangers]
+        left += ["its [ralph] setup runs"] if self.setups else []
+        more = (*self.gate.notes(), *self.custody.notes(), *left, *self._deleted)
+        return tuple(filter(None, (bare, *own, *more, self._services.why_unqueued(self.name))))
 
     def view_bytes(self) -> bytes:
         """Return the view, its last output at most a second old; serialised once per change."""
