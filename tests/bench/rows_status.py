@@ -18,8 +18,8 @@ CLI_GOAL = 0.4
 GATING_PEER = "supervisord"
 HOW_ASKED = (
     f"The status of all children over one kept connection on a Unix socket, {REQUESTS} requests in {TURNS}"
-    " turns; ours `GET /v1/status` (21 and more fields a child; a reply serves again for 20 ms, so here most"
-    " are not made anew), supervisord `getAllProcessInfo`, circus `status` (names and states only), pm2"
+    " turns; ours `GET /v1/status` (21 and more fields a child; a reply serves again for 20 ms, so most are"
+    " ready here), supervisord `getAllProcessInfo`, circus `status` (names and states only), pm2"
     " `getMonitorData`. The machine: the same bytes from a server that has them ready."
 )
 HOW_TYPED = (
