@@ -99,7 +99,7 @@ class _Trials:
             return SURVIVED if all(self._passes(session.items[test]) for test in tests) else NOTICED
 
         def fail(parts: list[Sequence[int]]) -> list[Sequence[int]]:
-            asked = tried(parts, attempt, at_once=self._at_once, cpu_s=lambda _: 10 + 5 * sum(self._seconds))
+            asked = tried(parts, attempt, at_once=self._at_once, cpu_s=lambda _: 3 + 5 * sum(self._seconds))
             return [part for part, code in asked if code != SURVIVED]
 
         able = [test for test in range(len(session.items)) if test not in self._broken]
@@ -131,7 +131,7 @@ class _Trials:
             return NOTICED if any(not self._passes(session.items[test]) for test in trial[1]) else SURVIVED
 
         def cpu_s(trial: tuple[int, list[int]]) -> float:
-            return 10 + 5 * sum(self._seconds[test] for test in trial[1])
+            return 3 + 5 * sum(self._seconds[test] for test in trial[1])
 
         for (at, tests), code in tried(within, attempt, at_once=self._at_once, cpu_s=cpu_s):
             is_class = self._changes[at].statement.lstrip().startswith(("@", "class "))
