@@ -16,7 +16,8 @@ DECISIONS = (
     *(f"supervision/{name}" for name in ("step", "exit_policy", "requests", "transitions", "reports")),
     *("supervision/explain", "supervision/backoff", "incidents", "record", "stall_detector", "stall_report"),
     *(f"loop/{name}" for name in ("step", "transitions", "failures", "phases", "review", "pool", "tasks")),
-    *("loop/prompt", "loop/model", "plan", "gate/verdict", "gate/step", "gate/verdict_views", "gate/range"),
+    *(f"loop/{name}" for name in ("prompt", "model", "inbox")),
+    *("plan", "gate/verdict", "gate/step", "gate/verdict_views", "gate/range"),
     *(f"failures/{name}" for name in ("classify", "patterns", "resets", "reset_parsers", "agent_events")),
     *("delivery", "text", "explanation"),
 )

@@ -1,5 +1,6 @@
 """What a person sends to the loop: added tasks are done next, and a note is in one prompt."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from ralphd.core.failures.classify import Classification
 from ralphd.core.failures.kinds import FailureKind
 from ralphd.core.loop import inbox, tasks
-from ralphd.core.loop.inbox import Inbox
+from ralphd.core.loop.inbox import Inbox, Sent
 from ralphd.core.loop.model import (
     AttemptOver,
     Began,
@@ -24,7 +25,7 @@ from ralphd.core.loop.model import (
 from ralphd.core.loop.prompt import prompt
 from ralphd.core.plan import Plan, Task, TaskStatus
 from ralphd.core.supervision.model import Next
-from ralphd.errors import NotFound, UsageError, WrongState
+from ralphd.errors import NotFound, RalphdError, UsageError, WrongState
 from tests.core.loop.scenes import Play
 
 ADDED = (Task("+1", "Fix the header", TaskStatus.PENDING, added=True),)
@@ -86,11 +87,40 @@ def test_there_is_a_most_of_both_and_only_what_was_added_is_removed() -> None:
         inbox.without(box, 1.0, "A")
 
 
+def test_what_is_kept_of_a_task_and_a_note() -> None:
+    box = inbox.with_note(inbox.with_task(Inbox(), 1.0, "t" * 200), 2.0, "n" * 4000)
+
+    assert box == Inbox(2, (Sent("+1", "t" * 200, 1.0),), (Sent("2", "n" * 4000, 2.0),))
+    assert inbox.without(box, 3.0, "2") == replace(box, notes=())
+    assert (inbox.MOST_TASKS, inbox.MOST_NOTES) == (100, 20)
+    assert inbox.plan_tasks(box) == (Task("+1", "t" * 200, TaskStatus.PENDING, added=True),)
+
+
+@pytest.mark.parametrize(("refused", "text"), [
+    (lambda: inbox.with_task(Inbox(), 1.0, " "), "the task is empty"),
+    (lambda: inbox.with_note(Inbox(), 1.0, " \n"), "the note is empty"),
+    (lambda: inbox.with_task(Inbox(), 1.0, "t" * 201),
+     "the task is longer than 200 characters\n"
+     "  write the rest to a file of the repository, and name the file"),
+    (lambda: inbox.with_note(Inbox(notes=(Sent("1", "n", 1.0),) * 20), 1.0, "n"),
+     "there are 20 added notes already\n  try: ralphctl tasks remove ID"),
+    (lambda: inbox.without(Inbox(), 1.0, "A" * 201),
+     f"no added task '{'A' * 200}'\n  only added tasks and pending notes can be removed; "
+     "other tasks are in your own task list\n  try: ralphctl tasks"),
+])  # fmt: skip
+def test_a_refusal_says_why_and_what_to_do(refused: Callable[[], Inbox], text: str) -> None:
+    with pytest.raises(RalphdError) as caught:
+        refused()
+
+    assert str(caught.value) == text
+
+
 def test_a_note_is_unread_until_an_attempt_has_it() -> None:
     notes = inbox.with_note(inbox.with_note(Inbox(), 1.0, "a"), 9.0, "b").notes
 
     assert [note.text for note in inbox.unread(notes, 0)] == ["a", "b"]
     assert [note.text for note in inbox.unread(notes, 0, taken_at=5.0)] == ["b"]
+    assert [note.text for note in inbox.unread(notes, 0, taken_at=1.0)] == ["b"]
     assert [note.text for note in inbox.unread(notes, 1)] == ["b"]
 
 
