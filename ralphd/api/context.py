@@ -21,22 +21,20 @@ def routes(prefix: str, tag: str) -> APIRouter:
         prefix=prefix,
         tags=[tag],
         responses=FAULTS,
-        dependencies=[Depends(no_unknown_query)],
         generate_unique_id_function=attrgetter("name"),
     )
 
 
 async def the_host(request: Request) -> "Host":
-    """Return the host that the application was made for."""
-    host: Host = request.app.state.host
-    return host
+    """Return the host that the application was made for.
 
-
-async def no_unknown_query(request: Request) -> None:
-    """Refuse query parameters where none are known: ``stop?now=1`` must not pass for ``{"now": true}``."""
+    Refuses query parameters where none are known: ``stop?now=1`` must not pass for ``{"now": true}``.
+    """
     if request.scope["query_string"] and not request.scope["route"].dependant.query_params:
         mend = "GET /openapi.json lists what it takes in its body"
         raise UsageError(f"{request.url.path} takes no query parameters", mend=mend)
+    host: Host = request.app.state.host
+    return host
 
 
 TheHost: TypeAlias = Annotated["Host", Depends(the_host)]

@@ -117,6 +117,8 @@ class Member:
     _installed: list[Account] = field(default_factory=list)
     _look_at: float = 0.0
     _was_connected: bool | None = None
+    _rival: tuple[str, float] = ("", 0.0)
+    """The boot of another machine that wrote this one's record, and until when that counts."""
 
     def __post_init__(self) -> None:
         self.picture = Picture(self.services.clock.now)
@@ -167,6 +169,8 @@ class Member:
         async for entry in self.fabric.watch(bucket):
             before = self.picture.known(bucket, entry.key)
             value = self.picture.take(bucket, entry)
+            if isinstance(value, HostRecord) and before and value.boot != self.boot == before.value.boot:
+                self._rival = value.boot, self.picture.monotonic() + 3 * PRESENCE_S
             if isinstance(value, Item):
                 await self._item_seen(value, before.value if before else None, entry.revision)
             if bucket is Bucket.QUOTA:
@@ -300,18 +304,19 @@ class Member:
                 self.watcher.missed(key, lease, known.revision if known else 0)
 
     def _has_rival(self) -> bool:
-        """Whether another machine has written the record under this machine's name, which is a problem."""
-        known = self.picture.known(Bucket.HOSTS, self.host)
-        other = known.value.boot if known is not None and known.value.boot != self.boot else None
+        """Whether another machine writes the record under this machine's name, which is a problem."""
+        boot, until = self._rival
+        other = boot if self.picture.monotonic() < until else None
         words = f"another machine uses the name {self.host}: boot {other}"
         self.services.trouble(f"{_TOPIC} name", words if other else None)
         return other is not None
 
     def _me(self) -> HostRecord | None:
-        """Return this machine's last record with the items that it has by now; None before the first."""
-        known = self.picture.known(Bucket.HOSTS, self.host)
-        own = {"allow_repos": tuple(self.spec().allow_repos), "used": len(self.holders)}  # not the hub's word
-        return None if known is None else replace(known.value, draining=self.draining, **own)
+        """Return this machine's last record with the items that it has by now; None before its first."""
+        known, allowed = self.picture.known(Bucket.HOSTS, self.host), self.spec().allow_repos
+        # What the hub has of these may be old.
+        own = {"allow_repos": tuple(allowed), "used": len(self.holders), "draining": self.draining}
+        return None if known is None or known.value.boot != self.boot else replace(known.value, **own)
 
     def may_take(self, key: str, item_id: ItemId) -> bool:
         """Whether this machine may take over a lease: it waits to land there, or suits the item."""

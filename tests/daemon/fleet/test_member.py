@@ -387,17 +387,25 @@ async def test_a_bug_ends_neither_daemon_nor_member(tmp_path: Path, monkeypatch:
         assert "ZeroDivisionError: a bug" in one.member.services.problems()[0]
 
 
-async def test_two_machines_with_one_name_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hub, other = MemoryHub(), HostRecord(HostName("h1"), "other", "1")
-    async with a_machine(hub, tmp_path, "h1") as one:
-        await eventually(lambda: one.member.picture.hosts)
-        # It may show itself once more, after it has joined: the other one is later still.
-        monkeypatch.setattr(members.Member, "record", lambda _: other)
-        await put(hub, Bucket.HOSTS, "h1", other)
-        await eventually(lambda: any("the name h1" in each for each in one.member.services.problems()))
+async def test_two_machines_with_one_name_are_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each shows its own record again and again: the problem stays, and no item is taken."""
+    monkeypatch.setattr(members, "PRESENCE_S", 0.2)
+    hub = MemoryHub()
+    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h1", boot="b2") as two:
+        await eventually(lambda: one.member.services.problems() and two.member.services.problems())
         await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
-        await eventually(lambda: one.member.picture.items)
-        assert one.held == []
+        seen = hub.values[Bucket.HOSTS]["h1"].revision
+        await eventually(lambda: hub.values[Bucket.HOSTS]["h1"].revision > seen + 20)
+
+        assert Counter(record.getMessage() for record in caplog.records) == {
+            f"degraded: fleet name: another machine uses the name h1: boot {boot}": 1 for boot in ("b1", "b2")
+        }
+        assert (one.held, two.held) == ([], [])
+    async with a_machine(hub, tmp_path, "h1", boot="b3") as three:
+        await eventually(lambda: three.held)
+        assert not three.member.services.problems(), "the record that was there is of a machine that is gone"
 
 
 async def test_a_wiped_hub_gets_its_items_again(tmp_path: Path) -> None:
