@@ -58,14 +58,14 @@ def judged(kind: VerdictKind, *commits: str) -> VerdictReached:
             "commit abc1234 kept: Parse the flags",
         ),
         (
-            judged(VerdictKind.KEPT, "abc1234", "def5678"), LIVES,
-            "commits abc1234, def5678 kept, of iteration 7: Parse the flags",
+            judged(VerdictKind.KEPT, "abc1234", "def5678", "aaa1111"), LIVES,
+            "commits abc1234, def5678 and 1 more kept, of iteration 7: Parse the flags",
         ),
         (judged(VerdictKind.KEPT), LIVES, None),
         (judged(VerdictKind.REVERTED, "abc1234"), LIVES, None),
         (
-            CommitsRestored(NOW, "b", RUN, commits=("abc1234",)), LIVES,
-            "put back, as you asked: commit abc1234",
+            CommitsRestored(NOW, "b", RUN, commits=("abc1234", "def5678", "aaa1111")), LIVES,
+            "put back, as you asked: commits abc1234, def5678 and 1 more",
         ),
         (Committed(NOW, RUN, 1), ONE_MORE, "commit def5678"),
         (Committed(NOW, RUN, 2), ONE_MORE, "2 commits, the last one def5678"),
