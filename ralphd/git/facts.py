@@ -192,6 +192,7 @@ def _reflog(log: Path) -> Iterator[tuple[str, bytes]]:
 # of ``git checkout -`` and in which we find pulls.
 
 RUN_SETTING: Final = "'core.looseCompression=2'"
+RUN_MARK: Final = {"GIT_CONFIG_PARAMETERS": RUN_SETTING}
 _OF_RUN: Final = b"\x78\x5e"
 _LEVELS_OF_RUN: Final = frozenset("2345")
 _REVERTS_COMMIT: Final = re.compile(r"^This reverts commit ([0-9a-f]{40,64})[.,]", re.MULTILINE)

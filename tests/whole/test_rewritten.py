@@ -63,6 +63,16 @@ def test_commits_that_were_reset_away_come_back_below_the_new_one(
     assert len(daemon.history("demo", "repair")) == 1
 
 
+def test_a_bad_commit_is_reverted_after_it_was_reapplied(daemon: Daemon, guarded: Guarded) -> None:
+    """The copy of a run's commit is the run's: else it would count as a person's, and stay."""
+    daemon.start()
+    begun(guarded)
+    guarded.does(3, "broken", script=RESET)
+    verdict = guarded.told(3)["verdict"]
+    assert (verdict["kind"], verdict["why"]) == ("reverted", "the tests failed, and pass without it")
+    assert guarded.subjects() == ['Revert "broken"', "broken", "two", "one", "first"]
+
+
 def test_a_daemon_that_dies_anywhere_repairs_and_reports_once(daemon: Daemon, guarded: Guarded) -> None:
     daemon.start(failpoints=[PLACES[0]], unarmed=True)
     begun(guarded)

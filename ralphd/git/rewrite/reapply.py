@@ -26,7 +26,7 @@ from ralphd.core.text import short_sha
 from ralphd.core.time import Moment
 from ralphd.dataclass import dataclass
 from ralphd.git.diagnostics import trouble_of
-from ralphd.git.facts import LOG, log_entries, pulled, rewritten_by_other, uncommitted
+from ralphd.git.facts import LOG, RUN_MARK, log_entries, made_by_run, pulled, rewritten_by_other, uncommitted
 from ralphd.git.rewrite import move_branch
 from ralphd.git.rewrite.move_branch import HEADS, Done, Move, branch_and_head, carry_out, move
 from ralphd.git.rewrite.revert import KEPT, merge_trees
@@ -224,11 +224,10 @@ def _facts(git: GitRunner, good: str, tip: str, *, is_here: bool) -> RewrittenBr
     trouble = trouble_of(git, uncommitted(git).unmerged).split("; ")
     in_the_way = "; ".join(each for each in trouble if is_here or not each.startswith("HEAD is detached"))
     came = bool(line) and bool(pulled(git, line, before=None))
-    by_other = rewritten_by_other(git, good, tip, line)
     lost = tuple(replace(each, patch=patches.get(each.sha, "")) for each in lost)
     new = tuple(replace(each, patch=patches.get(each.sha, "")) for each in new)
     tree = git.text("rev-parse", f"{good}^{{tree}}")
-    return RewrittenBranch(good, tree, lost, new, in_the_way, came, by_other)
+    return RewrittenBranch(good, tree, lost, new, in_the_way, came, rewritten_by_other(git, good, tip, line))
 
 
 def _listed(git: GitRunner, tip: str, without: str, *options: str) -> tuple[Change, ...]:
@@ -266,9 +265,9 @@ def _reapply(
 
 
 def copy_commit(git: GitRunner, commit: str, tree: str, parent: str) -> str:
-    """Return a commit with the author, date and message of ``commit``."""
-    form = "--format=%an%n%ae%n%ad%n%B"
-    words = ("log", "-1", "--no-show-signature", "--encoding=UTF-8", "--date=raw", form)
+    """Return a commit with the author, date and message of ``commit``; a run's has its mark, too."""
+    words = (*LOG, "-1", "--date=raw", "--format=%an%n%ae%n%ad%n%B")
+    mark = {} if made_by_run(git, commit) is False else RUN_MARK
     name, email, date, message = git.text(*words, commit).split("\n", 3)
-    author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": f"@{date}"}
-    return git.commit_tree(tree, message.rstrip("\n") + "\n", parent, identity={**git.identity, **author})
+    author = {"GIT_AUTHOR_NAME": name, "GIT_AUTHOR_EMAIL": email, "GIT_AUTHOR_DATE": f"@{date}"} | mark
+    return git.commit_tree(tree, message.rstrip("\n\0") + "\n", parent, identity={**git.identity, **author})
