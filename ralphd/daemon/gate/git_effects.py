@@ -102,8 +102,7 @@ class GitEffects:
             case verdict.SetAside():
                 return stash.set_aside(self.directory, label)
             case verdict.ShowOld(patterns=patterns, command=command):
-                before = run.boundary.before.head or ""
-                start = run.check.start_commit or before
+                before, start = run.boundary.before.head or "", run.check.start_commit
                 return old_tests.show_old(self.directory, label, before, patterns, command, start=start)
             case verdict.PutBack():
                 return stash.put_back(self.directory, label)

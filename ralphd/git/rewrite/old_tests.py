@@ -57,8 +57,9 @@ def show_old(
 
     def act(git: GitRunner) -> str:
         head, ref, saved = stash.load(git, label)
-        old_tests = _old_tests(git, before, head, patterns, command, start=start)
-        hiding = hiding_runner(command, _added(git, before, head))
+        base = before or git.text("mktree")  # before the first commit of the repository
+        old_tests = _old_tests(git, base, head, patterns, command, start=start)
+        hiding = hiding_runner(command, _added(git, base, head))
         if not old_tests:
             shown.extend([Shown((), (), hiding)] if hiding else ())
             return head

@@ -114,6 +114,12 @@ def test_no_changed_test_file_needs_no_run(tree: WorkTree) -> None:
     assert tree.git("for-each-ref", "refs/ralph") == ""
 
 
+def test_the_first_commit_has_no_earlier_tests(tmp_path: Path) -> None:
+    tree = WorkTree.new(tmp_path / "new")
+    committed(tree, "first", code="1\n", test_a__py="1\n")
+    assert show_old(tree.path, LABEL, "", (), "./t.sh") == Ran(Result.GREEN)
+
+
 def test_a_folder_that_became_a_link_is_not_followed(tree: WorkTree, tmp_path: Path) -> None:
     before = head(tree)
     (tmp_path / "outside").mkdir()
