@@ -154,8 +154,7 @@ class Vault:
         repository = git.repository
         before = self.taken()
         refs = _refs_of(git)
-        known = repository.branch_and_head()
-        head = known[1] if known is not None else git.commit("HEAD")
+        head = (repository.branch_and_head() or ("", git.commit("HEAD")))[1]
         names = kept_names(_ignored(git), patterns)
         files = [path for path in _copied(repository) if path.is_symlink() or path.is_file() or path.is_dir()]
         mark = _mark(repository, refs, head, files, [self.top / name for name in names])
@@ -200,7 +199,9 @@ class Vault:
 
     def _fetch(self, repository: Repository, head: str | None, tree: str | None) -> None:
         if not (self.path / "HEAD").exists():
-            self._git("init", "--bare", "--quiet", "--template=", ".")
+            is_sha256 = repo.line(self.top, "rev-parse", "--show-object-format") == "sha256"
+            form = ("--object-format=sha256",) if is_sha256 else ()  # git before 2.28 has no such option
+            self._git("init", "--bare", "--quiet", "--template=", *form, ".")
         for lock in (*self.path.glob("*.lock"), *(self.path / "refs").glob("**/*.lock")):
             if time.time() - lock.lstat().st_mtime > STALE_LOCK_S:
                 lock.unlink(missing_ok=True)
@@ -302,8 +303,7 @@ class Vault:
         return "" if is_usable else "its index or its configuration is unusable"
 
     def _has(self, git: Path, sha: str) -> bool:
-        answer = self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}")
-        return answer is None or answer[0] == 0
+        return (self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}") or (0, b""))[0] == 0
 
     def _ask(self, git: Path, *words: str) -> tuple[int, bytes] | None:
         return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=SAFE)

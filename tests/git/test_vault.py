@@ -141,6 +141,11 @@ def test_a_destroyed_repository_is_rebuilt_as_it_was(place: Place, damage: objec
     assert rebuilt.left is None or rebuilt.left.is_dir()
 
 
+def test_a_sha256_repository_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
+    test_a_destroyed_repository_is_rebuilt_as_it_was(Place(tmp_path), _removed)
+
+
 def test_commits_of_a_repository_made_again_are_kept_under_a_ref(place: Place) -> None:
     place.take()
     shutil.rmtree(place.top / ".git")
