@@ -43,14 +43,17 @@ def remove_stale_locks(repository: Repository, top: Path, *, ended_at: Moment) -
 
     The caller has proved that the process tree which may have made them is empty.
     """
-    files = ((lock, status_of(lock)) for lock in lock_files(repository))
-    locks = [lock for lock, status in files if status is not None and status.st_mtime < ended_at]
-    if not locks:
-        return [], []
-    if pid := _running_git(repository, top):
-        why = f"git works here (process {pid}): it is left alone"
-        return [], [f"{lock} is there, and {why}" for lock in locks]
-    return [f"removed {lock}, which a killed git had left" for lock in locks if _is_removed(lock)], []
+    until = time.monotonic() + LOCK_WAIT_S
+    while True:
+        files = ((lock, status_of(lock)) for lock in lock_files(repository))
+        made = {lock: status.st_mtime for lock, status in files if status and status.st_mtime < ended_at}
+        pid = _running_git(repository, top, before=max(made.values())) if made else None
+        if pid is None:
+            return [f"removed {lock}, which a killed git had left" for lock in made if _is_removed(lock)], []
+        if time.monotonic() >= until:
+            why = f"git works here (process {pid}): it is left alone"
+            return [], [f"{lock} is there, and {why}" for lock in made]
+        time.sleep(0.05)
 
 
 def take_lock(descriptor: int, limit_s: float) -> bool:
@@ -80,28 +83,29 @@ def remove_own_lock(repository: Repository, top: Path) -> None:
 
 
 def _is_removed(lock: Path) -> bool:
-    try:
+    with suppress(OSError):
         lock.unlink()
-    except OSError:
-        return False
-    return True
+        return True
+    return False
 
 
-def _running_git(repository: Repository, top: Path) -> int | None:
-    """Return a git process in any of the work trees (they share branches and the locks of these)."""
+def _running_git(repository: Repository, top: Path, *, before: Moment = float("inf")) -> int | None:
+    """Return a git process in any of the work trees (they share branches and the locks of these).
+
+    One whose directory is unknown counts, unless it was started a second or more after ``before``.
+    """
     places = [str(path.resolve()) for path in (top, repository.git, *repository.work_trees())]
-    for process in Path("/proc").iterdir():
-        if not process.name.isdigit():
-            continue
+    for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended
-            if not (process / "comm").read_text(errors="replace").startswith("git"):
-                continue
-            if (process / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in "ZX":
+            name, _, rest = (process / "stat").read_text(errors="replace").partition("(")[2].rpartition(")")
+            fields = rest.split()
+            if not name.startswith("git") or fields[0] in "ZX":
                 continue
             try:
                 directory = str((process / "cwd").readlink())
-            except PermissionError:
-                return int(process.name)  # another user's git: its directory is unknown, so assume ours
+            except PermissionError:  # another user's, or outside of the sandbox that this process is in
+                age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+                directory = places[0] if time.time() - age_s < before + 1 else ""
             if any(directory == each or directory.startswith(f"{each}/") for each in places):
                 return int(process.name)
     return None

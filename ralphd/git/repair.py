@@ -66,8 +66,7 @@ def repair(
     ``branch`` is where HEAD was before them; without it, the reflog is asked. ``label`` names the refs. May
     be repeated. Raises nothing for what it finds.
     """
-    done: list[str] = []
-    left: list[str] = []
+    done, left = list[str](), list[str]()
     try:
         git = GitRunner(directory)
         done, left = remove_stale_locks(git.repository, git.top, ended_at=ended_at)

@@ -2,11 +2,13 @@
 
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from ralphd.git import locks
 from ralphd.git.diagnostics import unsupported
 from ralphd.git.repair import Repaired, RepairMode, repair
 from tests.git.guard_world import committed, everything, head, write
@@ -54,8 +56,9 @@ def test_locks_older_than_the_end_are_removed_and_younger_ones_stay(tree: WorkTr
     assert f"removed {git}/index.lock, which a killed git had left" in found.done
 
 
-def test_a_lock_of_a_git_that_is_at_work_stays(tree: WorkTree) -> None:
+def test_a_lock_of_a_git_that_is_at_work_stays(tree: WorkTree, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as that of a person who has an editor open for a message."""
+    monkeypatch.setattr(locks, "LOCK_WAIT_S", 0.0)
     lock = tree.path / ".git" / "index.lock"
     write(tree, "both", "more\n")
     editor = "touch began; exec sleep 60"
@@ -93,8 +96,9 @@ def test_a_lock_of_a_git_that_is_at_work_stays(tree: WorkTree) -> None:
 
 
 def test_a_lock_that_all_work_trees_share_stays_while_a_git_works_in_another(
-    tree: WorkTree, tmp_path: Path
+    tree: WorkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(locks, "LOCK_WAIT_S", 0.0)
     tree.git("worktree", "add", "--quiet", str(tmp_path / "linked"), "other")
     lock = tree.path / ".git" / "packed-refs.lock"
     lock.touch()
@@ -108,6 +112,44 @@ def test_a_lock_that_all_work_trees_share_stays_while_a_git_works_in_another(
         git.communicate(timeout=10)
 
     assert lock.exists() and f"(process {git.pid})" in found.told[0]
+
+
+@pytest.mark.parametrize(("age_s", "stays"), [(60.0, False), (0.0, True)])
+def test_a_git_that_is_younger_than_a_lock_does_not_own_it(
+    tree: WorkTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, age_s: float, stays: bool
+) -> None:
+    """In the sandbox of a run, the directory of a git outside of it is unknown."""
+    monkeypatch.setattr(locks, "LOCK_WAIT_S", 0.0)
+    lock = tree.path / ".git" / "index.lock"
+    words = ["git", "-C", str(WorkTree.new(tmp_path / "elsewhere").path), "cat-file", "--batch"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as git:
+        known = Path.readlink
+
+        def readlink(path: Path) -> Path:
+            if path == Path("/proc", str(git.pid), "cwd"):
+                raise PermissionError
+            return known(path)
+
+        monkeypatch.setattr(Path, "readlink", readlink)
+        wait_for(lambda: Path("/proc", str(git.pid), "comm").read_text() == "git\n", what="git")
+        lock.touch()
+        os.utime(lock, (time.time() - age_s,) * 2)
+        found = mended(tree)
+        git.communicate(timeout=10)
+    assert (lock.exists(), bool(found.told), bool(found.done)) == (stays, stays, not stays)
+
+
+def test_the_end_of_a_git_is_awaited(tree: WorkTree) -> None:
+    lock = tree.path / ".git" / "index.lock"
+    lock.touch()
+    words = ["git", "-C", str(tree.path), "cat-file", "--batch"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as git:
+        wait_for(lambda: Path("/proc", str(git.pid), "comm").read_text() == "git\n", what="git")
+        timer = threading.Timer(0.2, lambda: git.communicate(timeout=10))
+        timer.start()
+        found = mended(tree)
+        timer.join(10)
+    assert not lock.exists() and found.done
 
 
 # Half done
