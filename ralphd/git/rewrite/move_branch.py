@@ -207,7 +207,9 @@ def _untracked(git: GitRunner, change: TreeChange, removed: set[bytes]) -> Itera
     if tree_diff.is_file(git.path(change.path)):
         yield change.path
     below = (name for name in tree_diff.files_below(git, change.path) if name not in removed)
-    yield from islice(below, SHOWN + 1)
+    # Git leaves the files of a submodule when it is removed, and when it comes back.
+    is_left = tree_diff.has_submodule(change.new) and os.path.lexists(git.path(change.path + b"/.git"))
+    yield from () if is_left else islice(below, SHOWN + 1)
 
 
 def _read_tree(git: GitRunner, to: Move) -> None:
@@ -365,7 +367,6 @@ def _submodules(git: GitRunner, paths: Sequence[TreeChange]) -> Iterator[tuple[s
     for each in paths:
         if each.old is None or each.new is None or not (each.old.is_submodule and each.new.is_submodule):
             continue
-        directory = Path(os.fsdecode(git.path(each.path)))
-        if (directory / ".git").exists():
-            submodule = GitRunner(directory, limit_s=git.remaining_s)
-            yield readable(each.path), submodule, each.old.sha, each.new.sha
+        top = Path(os.fsdecode(git.path(each.path)))
+        if (top / ".git").exists():
+            yield readable(each.path), GitRunner(top, limit_s=git.remaining_s), each.old.sha, each.new.sha

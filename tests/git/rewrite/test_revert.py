@@ -527,6 +527,31 @@ def test_a_submodule_follows_and_goes_back_to_its_branch(tree: WorkTree, tmp_pat
     assert (everything(tree), everything(sub)) == before
 
 
+def test_an_added_submodule_comes_back_over_its_own_files(tree: WorkTree, tmp_path: Path) -> None:
+    sub = with_submodule(tree, tmp_path)
+    write(sub, "mine", "not committed\n")
+    added, before = head(tree), (everything(tree, refs=False), everything(sub))
+
+    expected = taken_back(tree, added)
+
+    assert (sub.path / "code").read_text() == "1", "as git leaves them"
+    carried_out(restore(tree.path, added, expected=expected, label=LABEL))
+    assert (everything(tree, refs=False), everything(sub)) == before
+    again = carried_out(revert(tree.path, [added], head=added, label="my-ralph/4"))
+    carried_out(undo(tree.path, [again]))
+    assert tree.git("status", "--porcelain", "--ignore-submodules=untracked") == ""
+    assert everything(sub) == before[1]
+
+
+def test_files_where_a_submodule_comes_back_are_in_the_way(tree: WorkTree, tmp_path: Path) -> None:
+    sub = with_submodule(tree, tmp_path)
+    expected, added = taken_back(tree, head(tree)), head(tree, "HEAD^")
+    (sub.path / ".git").unlink()
+    assert "files are in the way: sub/code" in refusal(
+        restore(tree.path, added, expected=expected, label=LABEL)
+    )
+
+
 def test_a_submodule_with_work_in_it_is_refused_and_stays(tree: WorkTree, tmp_path: Path) -> None:
     sub = with_submodule(tree, tmp_path)
     committed(sub, "library 2", code="2")
