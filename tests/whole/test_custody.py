@@ -311,7 +311,9 @@ def test_a_rewound_upstream_is_reported_once(daemon: Daemon) -> None:
     guarded.does(1, "good", script="git push -q --force origin HEAD~1:main")
     assert guarded.verdict(1)["kind"] == "kept"
     (told,) = wait_for(lambda: daemon.events("guard.blocked"), what="the report")
-    assert told["data"]["message"].startswith("origin/main lost 1 commit while Ralph worked;")
+    message = told["data"]["message"]
+    assert message.startswith("origin/main lost 1 commit while Ralph worked;")
+    assert "if it is rejected: git pull --rebase first" in message, "it may have other commits now"
     assert told["data"]["undo"] == f"git push origin {old}:refs/heads/main"
     guarded.does(2, "fine")
     assert guarded.verdict(2)["kind"] == "kept"

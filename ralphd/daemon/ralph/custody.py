@@ -210,7 +210,7 @@ def _lost_upstream(before: Taken, after: Taken) -> list[tuple[Announce, str]]:
     for each in rewound_upstreams(before, after):
         remote, _, branch = each.ref.removeprefix(REMOTES).partition("/")
         lost = f"{remote}/{branch} lost {each.lost} commit{'s' * (each.lost > 1)} while Ralph worked"
-        text = f"{lost}; ralphd force-pushes nothing: the next push of the branch restores them"
+        text = f"{lost}; the next push restores them; if it is rejected: git pull --rebase first"
         data = (("why", lost), ("undo", f"git push {remote} {each.sha}:refs/heads/{branch}"))
         told.append((Announce("guard.blocked", text, data=data), f"upstream/{each.ref}/{after.at}"))
     return told
