@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 from typing import Any
 
 import pytest
@@ -131,6 +132,16 @@ def test_a_failure_is_told_with_what_would_have_forgiven_it(
     said = person("explain", "demo").stdout
     assert "consecutive failures" in said
     assert "gives up at 2" in said
+
+
+def test_the_first_commit_of_a_repository_is_one(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    place = person.directory()
+    subprocess.run(["git", "init", "-q", str(place)], check=True)
+    commit = "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m first"
+    person.starts(place, ("/bin/sh", "-c", f"{commit} && sleep 0.1; exit 3"))
+    daemon.becomes("demo", "waiting_for_retry")
+    assert figures(explained(daemon))["commits"] == "at least one"
 
 
 def test_what_a_person_did_since_is_told_beside_what_was_to_follow(

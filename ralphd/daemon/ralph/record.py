@@ -398,10 +398,9 @@ class RalphRecord(RunSource):
 
     async def has_moved(self) -> bool:
         """Whether HEAD has moved since the run began."""
-        before = self._facts.start_commit
         if self._facts.branch or self._facts.last_commit:
             await self.note_head()
-        return before is not None and self._facts.last_commit != before
+        return self._facts.last_commit != self._facts.start_commit
 
     def note_reflog(self, mark: ReflogMark | None) -> None:
         """Note up to where the commits are counted; saved with the next write."""
