@@ -108,7 +108,8 @@ class Undo:
             repair=wanted.repair,
             ref="" if wanted.repair is None else undone_ref(label),
         )
-        return UndoResult(fact, commits or made, made, done.head, unjudged)
+        back = commits or tuple(each for each in made if each.sha.startswith(wanted.commits))
+        return UndoResult(fact, back, made, done.head, unjudged)
 
     async def _unjudged(self, state: GateState, at: Position) -> tuple[JudgedCommit, ...]:
         """Return the commits without a verdict: below what is put back, they cannot be judged any more."""
