@@ -123,6 +123,27 @@ def test_r8_what_is_in_doubt_pauses_and_calls_and_a_crash_leaves_its_commits_to_
     assert "index.lock" in mended["data"]["message"]
 
 
+@pytest.mark.parametrize("repairs", [False, True])
+def test_a_pause_at_the_last_boundary_is_reported_once(
+    daemon: Daemon, guarded: Guarded, repairs: bool
+) -> None:
+    """The loop ends with 0 then, as the one of the page does; what was repaired since is judged."""
+    script = daemon.root / "loop.sh"
+    begin = "PYTHON -P -m ralphctl notify iteration-started; git checkout -q --detach"
+    script.write_text(LOOP.replace("touch ../slow", begin).replace("PYTHON", sys.executable))
+    toml = f'[regent]\nrollback_on_test_failure = true\ntest_command = "{TESTS}"\n'
+    (guarded.place / "ralph.toml").write_text(toml + '[git]\nrepair = "abort"\n' * repairs)
+    daemon.start()
+    person = Person(daemon)
+    assert person("start", str(guarded.place), "--", "sh", str(script)).returncode == 0
+    wait_for(lambda: (daemon.home / "code").exists(), timeout_s=30, what="the loop's answer")
+    person("wait", "demo")
+    assert daemon.view("demo")["state"] == "paused"
+    assert (daemon.home / "answer").read_text() == "pause\n"
+    kinds = [entry["verdict"] for entry in daemon.history("demo", "verdict")]
+    assert kinds == ["untested", *["reverted"] * repairs]
+
+
 def test_what_is_not_in_the_way_any_more_is_not_noted(daemon: Daemon, guarded: Guarded) -> None:
     daemon.start()
     guarded.git("checkout", "-q", "--detach")

@@ -211,6 +211,11 @@ def at_end(
     return AtEnd.LEAVE
 
 
+def is_said_again(last: Verdict | None, end: Verdict | None, run_id: RunId) -> bool:
+    """Whether a run's last boundary left the range open for the same reason as its end would."""
+    return bool(last and end and end.is_open and (last.run_id, last.why) == (run_id, end.why))
+
+
 def dropped(state: GateState, head: Position) -> GateState:
     """Begin again at ``head``, without a baseline: the commits before it are not the ralph's."""
     return replace(state, before=head, is_open=False, baseline=Baseline.UNKNOWN)

@@ -164,9 +164,8 @@ class Gate:
         return self._tests_baseline
 
     async def _has_chosen_sandbox(self) -> bool:
-        if self._account.configuration.sandbox.level != "auto":
-            return False
-        return (await self._services.sandbox.choose("auto")).level != "none"
+        is_auto = self._account.configuration.sandbox.level == "auto"
+        return is_auto and (await self._services.sandbox.choose("auto")).level != "none"
 
     @property
     def is_bare(self) -> bool:
@@ -316,10 +315,9 @@ class Gate:
             case AtEnd.FOREIGN:
                 await self._memory.save(ranges.dropped(self._memory.state, head))
             case AtEnd.JUDGE if not self._is_judged(record.run_id):
-                number = current.tally.iteration + is_iteration
-                return await self._new_run(record.run_id, record.run_id, number)
-            case _:
-                pass
+                last, number = self._memory.state.last, current.tally.iteration + is_iteration
+                run = await self._new_run(record.run_id, record.run_id, number)
+                return None if run and ranges.is_said_again(last, run.verdict, run.run_id) else run
         return None
 
     async def note_left(self) -> None:

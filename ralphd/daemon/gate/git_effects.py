@@ -151,9 +151,8 @@ class GitEffects:
 
 def _subject(said: str) -> str:
     """Return the subject of a commit, from that of its revert."""
-    reapplied = said.startswith('Reapply "')
     inner = said.removeprefix("Reapply ").removeprefix("Revert ")[1:-1]
-    return f'Revert "{inner}"' if reapplied else inner
+    return f'Revert "{inner}"' if said.startswith('Reapply "') else inner
 
 
 # Commits that a branch lost during an iteration, restored at its boundary and at a run's end.

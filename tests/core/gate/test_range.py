@@ -290,6 +290,17 @@ def test_only_a_seen_good_end_is_judged(
         assert (after.before, after.is_open, after.baseline) == (head, False, Baseline.UNKNOWN)
 
 
+def test_what_the_last_boundary_said_is_not_said_again() -> None:
+    end = replace(KEPT, kind=VerdictKind.UNTESTED, why="locked", is_open=True)
+    last = replace(end, run_id=RunId("r1"))
+    assert ranges.is_said_again(last, end, RunId("r1"))
+    assert not ranges.is_said_again(last, end, RunId("r2")), "of an earlier run"
+    assert not ranges.is_said_again(last, replace(end, why="a rebase"), RunId("r1"))
+    assert not ranges.is_said_again(last, replace(end, is_open=False), RunId("r1"))
+    assert not ranges.is_said_again(last, None, RunId("r1")), "the tests run"
+    assert not ranges.is_said_again(None, end, RunId("r1"))
+
+
 @given(states, positions)
 def test_commits_without_a_verdict_keep_a_range_open(state: GateState, head: Position) -> None:
     after = ranges.left_at(state, head)
