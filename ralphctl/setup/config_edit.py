@@ -57,7 +57,8 @@ def edit_key(
     faults = files.layer(file, file.parent, home, users_own=users_own).faults
     broken = [fault for fault in faults if not fault.key]
     _refuse(broken, f"{file.name} cannot be changed: nothing was written", "ralphctl config edit")
-    text = file.read_bytes().decode() if file.exists() else ""
+    whole = file.read_bytes().decode() if file.exists() else ""
+    text = whole.removeprefix(files.BYTE_ORDER_MARK)
     before: Any = tomllib.loads(text)
     try:
         for part in path:
@@ -70,10 +71,9 @@ def edit_key(
     if is_changed:
         edited = edited_text(text, path, typed, file)
         after = files.layer_of(edited, file, home, users_own=users_own).faults
-        known = {(fault.key, fault.text) for fault in faults}
-        new = [each for each in after if (each.key, each.text) not in known]
-        _refuse([ConfigFault("", each.key, each.text) for each in new])
-        _write(file, text.encode(), edited.encode(), users_own=users_own)
+        known, new = ([ConfigFault("", each.key, each.text) for each in these] for these in (faults, after))
+        _refuse([each for each in new if each not in known])
+        _write(file, whole.encode(), (whole.removesuffix(text) + edited).encode(), users_own=users_own)
     return ConfigEdit(file, dotted(path), _shown(path, before), _shown(path, typed), is_changed)
 
 
@@ -140,6 +140,8 @@ def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
         _put(expected, path, value)
         _put(document, path, value)
         edited = tomlkit.dumps(document)
+        if text.count("\n") == text.count("\r\n") > 0:  # tomlkit ends a new line with LF
+            edited = re.sub(r"\r?\n", "\r\n", edited)
         if tomllib.loads(edited) == expected:
             return edited
     what = f"{dotted(path)} cannot be changed in {file.name} by a program: nothing was written"
@@ -186,9 +188,8 @@ def check_value(path: KeyPath, value: object, *, users_own: bool, what: str = "n
     """Raise ConfigFaults for an unknown key and for a value that the key cannot have."""
     tree: dict[str, Any] = {}
     _put(tree, path, value)
-    layer = tree_layer(tree, lambda _: "", users_own=users_own, resolve=str)
-    faults = [each for each in layer.faults if each.text != "has no url"]
-    _refuse([ConfigFault("", dotted(path), each.text) for each in faults], what)
+    faults = tree_layer(tree, lambda _: "", users_own=users_own, resolve=str).faults
+    _refuse([ConfigFault("", dotted(path), each.text) for each in faults if each.text != "has no url"], what)
 
 
 def _refuse(faults: list[ConfigFault], what: str = "nothing was written", mend: str = "") -> None:

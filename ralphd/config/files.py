@@ -147,6 +147,8 @@ PROJECT_FILE = "ralph.toml"
 MOST_DOTS = 32
 _TOO_DEEP = re.compile(rf"""(?<![\w"'-])(?:[\w"'-]++[ \t]*+\.[ \t]*+){{{MOST_DOTS + 1}}}""")
 MAX_FILE_BYTES = 1 << 18
+BYTE_ORDER_MARK = "\ufeff"
+"""Editors on Windows write it at the start of a file. TOML has no such character."""
 
 
 def user_file(environ: Mapping[str, str], home: Path) -> Path:
@@ -182,13 +184,12 @@ def layer(path: Path, directory: Path | None, home: Path, *, users_own: bool) ->
         text = _read(path)
     except FileNotFoundError:
         return Layer()
-    except OSError as fault:
-        return Layer(faults=[ConfigFault(shown, "", f"cannot be read: {fault.strerror}")])
-    except Untrusted as fault:
-        return Layer(faults=[ConfigFault(shown, "", f"{fault}; it is not used")])
     except UnicodeDecodeError as fault:
         line = fault.object[: fault.start].count(b"\n") + 1
         return Layer(faults=[ConfigFault(f"{shown}:{line}", "", "is not UTF-8 text")])
+    except (OSError, ValueError) as why:
+        text = f"cannot be read: {why.strerror}" if isinstance(why, OSError) else f"{why}; it is not used"
+        return Layer(faults=[ConfigFault(shown, "", text)])
     read = layer_of(text, path, home, users_own=users_own, shown=shown)
     for hook, origin in () if users_own else read.webhooks.values():
         if hook.secret_file and not _is_secret(hook.secret_file):
@@ -203,10 +204,6 @@ def _is_secret(file: str) -> bool:
         return read_plain(Path(file), MAX_FILE_BYTES).startswith(SECRET_PREFIX.encode())
     except OSError as fault:
         return isinstance(fault, FileNotFoundError)  # which is reported when it is used
-
-
-class Untrusted(Exception):
-    """A file that others can write; the text says why and what to do."""
 
 
 def distrust(status: os.stat_result, path: Path, *, uid: int, private_group: int | None) -> str | None:
@@ -225,12 +222,13 @@ def distrust(status: os.stat_result, path: Path, *, uid: int, private_group: int
 
 
 def _read(path: Path) -> str:
+    """Return the text of a file. Raise OSError, and ValueError for one that is not UTF-8 or not trusted."""
     # O_NONBLOCK: a FIFO in place of the file must not block the daemon
     with Descriptor(path, os.O_RDONLY | os.O_NONBLOCK) as fd:
         if why := distrust(os.fstat(fd), path, uid=os.geteuid(), private_group=_private_group()):
-            raise Untrusted(why)
+            raise ValueError(why)
         if (mode := path.parent.stat().st_mode) & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise Untrusted(f"is in a directory that other users can write: `chmod o-w {path.parent}`")
+            raise ValueError(f"is in a directory that other users can write: `chmod o-w {path.parent}`")
         with os.fdopen(fd, "rb", closefd=False) as file:
             return file.read().decode("utf-8")
 
@@ -247,7 +245,7 @@ def _private_group() -> int | None:
 
 def layer_of(text: str, path: Path, home: Path, *, users_own: bool, shown: str = "") -> Layer:
     """Return the layer of a file with this text; nothing is read. ``shown`` names the file in faults."""
-    shown = shown or path.name
+    shown, text = shown or path.name, text.removeprefix(BYTE_ORDER_MARK)
     if deep := _TOO_DEEP.search(text):  # reading a key takes the square of the number of its dots
         line = text.count("\n", 0, deep.start()) + 1
         return Layer(faults=[ConfigFault(f"{shown}:{line}", "", f"has a key of more than {MOST_DOTS} dots")])

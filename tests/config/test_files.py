@@ -77,6 +77,13 @@ def test_a_file_that_is_too_large_or_not_utf8_is_a_fault(place: Place) -> None:
     assert place.faults() == ["ralph.toml:2: is not UTF-8 text"]
 
 
+def test_a_byte_order_mark_is_read_over(place: Place) -> None:
+    place.project("\ufeff# Notepad\r\n[regent]\r\nmax_retries = 5\r\n")
+    configuration = place.load()
+    assert configuration.regent.max_retries == 5
+    assert configuration.origins["regent.max_retries"].text == "ralph.toml:3"
+
+
 def test_a_link_to_nothing_is_no_file(place: Place) -> None:
     (place.directory / "ralph.toml").symlink_to("nowhere")
     assert place.load().regent.max_retries == 3

@@ -232,6 +232,20 @@ def test_the_nearest_file_is_the_one_that_is_changed(person: Person) -> None:
     assert edit.file == person.toml.resolve()
 
 
+@pytest.mark.parametrize("key", ["regent.max_retries", "notify.reminder_minutes"])
+def test_the_marks_of_a_windows_editor_stay(person: Person, key: str) -> None:
+    person.place.project("").write_bytes(b"\xef\xbb\xbf" + MINE.replace("\n", "\r\n").encode())
+    person.sets(key, "6")
+    text = person.toml.read_bytes().decode()
+    assert text.startswith("\ufeff#:schema x\r\n")
+    assert text.count("\n") == text.count("\r\n")
+    assert tomllib.loads(text[1:]) == tomllib.loads(edited_text(MINE, tuple(key.split(".")), 6, person.toml))
+    person.sets(key, "5")
+    person.toml.write_bytes(b"\xef\xbb\xbf")
+    person.sets(key, "6")
+    assert person.toml.read_text().startswith("\ufeff[")
+
+
 def test_the_mode_and_a_link_stay_and_your_own_file_is_private(person: Person, place: Place) -> None:
     person.place.project(MINE).chmod(0o640)
     real = place.home / "dotfiles.toml"
