@@ -59,7 +59,7 @@ def start_daemon(socket: str | None) -> None:
         raise StartFailed(what, 75, mend="ralphctl regent logs") from fault
     code, until = done.returncode, time.monotonic() + _OTHERS_LIMIT_S
     while code == wire.EXIT_PAUSED and time.monotonic() < until:  # it may have been started a moment ago
-        if any(map(is_ready, discovery.candidates(socket, os.environ, discovery.here()))):
+        if is_ready(socket or wire.socket_path(os.environ)):
             return
         time.sleep(_LOOK_S)
     sys.stderr.write(done.stdout.decode(errors="replace"))

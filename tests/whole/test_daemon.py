@@ -16,6 +16,7 @@ import pytest
 
 from tests.helpers import is_alive, wait_for
 from tests.players import player
+from tests.template import ralphctl
 from tests.whole.harness import Daemon
 from tests.whole.person import Person, Said
 from tests.whole.witnesses import Witness
@@ -73,6 +74,14 @@ def test_a_second_daemon_gives_way_at_once_and_names_the_first(
     assert inode(daemon.state / "ralphd.sock") == before
     assert its_pid(daemon) == daemon.pid
     assert daemon.words().count("ready: pid") == 1
+
+
+def test_start_names_a_daemon_that_listens_on_another_socket(daemon: Daemon, person: Person) -> None:
+    daemon.start()
+    elsewhere = person.environment | {"RALPHD_SOCKET": str(daemon.root / "other.sock")}
+    reply = ralphctl(["regent", "start"], elsewhere, daemon.home, SOON_S)
+    assert reply.returncode == 75, reply
+    assert f"another ralphd (pid {daemon.pid}) owns {daemon.state}" in reply.stderr
 
 
 def test_a_deleted_lock_file_lets_no_second_daemon_in_and_is_restored(daemon: Daemon) -> None:
