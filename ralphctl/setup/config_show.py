@@ -70,7 +70,8 @@ def _agent_faults(configuration: Configuration, environ: Mapping[str, str]) -> I
             try:
                 agent_of(name, with_account(name, spec_of(name, agents.named), accounts), outside=environ)
             except (ConfigFaults, UnknownAgent) as fault:
-                yield ConfigFault(configuration.origins[key].text, key, f"{fault.what}; {fault.mend}")
+                text = "; ".join([fault.what, *fault.why.splitlines(), fault.mend])
+                yield ConfigFault(configuration.origins[key].text, key, text)
 
 
 def schema() -> str:
@@ -184,8 +185,7 @@ def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> l
 
 def _source(origin: str) -> str:
     """``ralph.toml`` of ``ralph.toml:12``."""
-    head, _, line = origin.rpartition(":")
-    return head if line.isdigit() else origin
+    return re.sub(r":\d+$", "", origin)
 
 
 def _json(data: object) -> str:

@@ -104,6 +104,16 @@ def test_check_finds_an_agent_with_which_nothing_starts(agents: str, fault: str,
     assert fault in told.value.why
 
 
+def test_check_names_what_is_wrong_in_a_file_of_patterns(place: Place) -> None:
+    place.project('[agents.claude]\npatterns = "mine.toml"\n')
+    (place.directory / "mine.toml").write_text(
+        'version = 1\n[[phrase]]\nname = "x"\nmatch = "a"\nknd = "y"\n'
+    )
+    with pytest.raises(ConfigFaults) as told:
+        config_show.check(place.directory, {"HOME": str(place.home)})
+    assert "phrase x: knd: unknown key; phrase x: kind: is missing; known are " in told.value.why
+
+
 def test_check_knows_agents_of_your_own(place: Place) -> None:
     place.project(
         '[agents]\nprimary = "mine"\nfallback = ["auto", "cursor-agent"]\n[agents.mine]\ncommand = ["sh"]\n'
