@@ -93,6 +93,8 @@ def edit_whole(
     exception the file stays as it was, and a text that was changed is kept.
     """
     file, home = file_of(directory, environ, users_own=users_own), home_of(environ)
+    if file.exists() and not (file.is_file() and os.access(file, os.R_OK)):
+        raise DirectoryUnusable(f"{file} is not a file that you can read", mend=f"ls -ld {file}")
     before = file.read_bytes() if file.exists() else b""
     copy, faults = Path(tempfile.mkdtemp(prefix="ralph-edit-")) / file.name, [""]
     copy.write_bytes(before)

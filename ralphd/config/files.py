@@ -154,8 +154,7 @@ BYTE_ORDER_MARK = "\ufeff"
 def user_file(environ: Mapping[str, str], home: Path) -> Path:
     """Return ``$XDG_CONFIG_HOME/ralph/config.toml``, or the one below ``~/.config``."""
     given = environ.get("XDG_CONFIG_HOME", "")
-    base = Path(given) if given.startswith("/") else home / ".config"
-    return base / "ralph" / "config.toml"
+    return (Path(given) if given.startswith("/") else home / ".config") / "ralph" / "config.toml"
 
 
 def project_file(directory: Path, home: Path) -> Path | None:

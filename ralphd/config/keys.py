@@ -154,6 +154,5 @@ def schema() -> dict[str, Any]:
 def _table(section: str) -> dict[str, Any]:
     properties = {}
     for name, key in keys_of(section).items():
-        default = list(key.default) if isinstance(key.default, tuple) else key.default
-        properties[name] = key.schema if default is None else {**key.schema, "default": default}
+        properties[name] = key.schema | ({} if key.default is None else {"default": key.default})
     return {"type": "object", "additionalProperties": False, "properties": properties}

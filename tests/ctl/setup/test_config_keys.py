@@ -1,8 +1,10 @@
 """config get, explain and edit: one key in words, and a file that a person's slip cannot lose."""
 
 import json
+import os
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,15 @@ def test_an_editor_that_leaves_no_file_changes_nothing(script: str, edited: Edit
     reply = edited(script)
     assert (reply.returncode, reply.stderr.count("the editor left no file")) == (2, 1), reply.stderr
     assert "Traceback" not in reply.stderr and toml.read_text() == BEFORE and edited.kept == []
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_no_file_is_not_edited(make: Callable[[Path], None], edited: Edited, toml: Path) -> None:
+    toml.unlink()
+    make(toml)
+    reply = edited("true")
+    assert (reply.returncode, "ralph.toml is not a file that you can read" in reply.stderr) == (1, True)
+    assert "Traceback" not in reply.stderr and edited.kept == []
 
 
 def test_an_editor_with_an_open_quote_is_refused(toml: Path, ctl: Ctl) -> None:
