@@ -203,8 +203,7 @@ def read_description(path: Path) -> Description:
     """Read a description. Raise ConfigFaults with all its faults."""
     try:
         with path.open("rb") as file:
-            data = tomllib.loads(file.read(_MAX_BYTES).decode())
-        description = _adapter().validate_python(data)
+            description = _adapter().validate_python(tomllib.loads(file.read(_MAX_BYTES).decode()))
         faults = _beyond_types(description)
     except ValidationError as fault:
         faults = [_in_words(error) for error in fault.errors()]
@@ -229,6 +228,8 @@ def _beyond_types(given: Description) -> list[str]:
         faults.append('event: none tells = "end", so a success cannot be recognised')
     if any(event.tells == "end" and not (event.good or event.good_without) for event in given.event):
         faults.append("event: an end without `good` would always be a success")
+    groups = {name for line in given.line for name in line.match.groupindex}
+    faults += [f"line: unknown group {name}" for name in sorted(groups - {*EventRule.__slots__, "delay_s"})]
     if given.start.prompt == "file" and not given.start.file_flag:
         faults.append('start.file_flag: is missing, and prompt = "file" needs it')
     return faults

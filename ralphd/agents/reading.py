@@ -134,8 +134,7 @@ def about(value: object) -> str:
 
 def short(words: str) -> str:
     """Return the first line with words in it, cut."""
-    head = words[: 4 * ABOUT_CHARS].strip()
-    return head.split("\n", 1)[0].rstrip()[:ABOUT_CHARS]
+    return words[: 4 * ABOUT_CHARS].strip().split("\n", 1)[0].rstrip()[:ABOUT_CHARS]
 
 
 def content(value: object) -> tuple[str, Signs]:

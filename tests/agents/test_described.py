@@ -309,6 +309,7 @@ _END = "[[event]]\ntype = 'result'\ntells = 'end'\n"
         (_TEXT + "[exits.3]\nkind = 'bad'\nwhy = 'z'", "exits: 3: kind: Input should be 'rate_limit'"),
         (_TEXT + "[[line]]\nmatch = '('\ntells = 'noise'", "line: 1: match: Value error, is not a regular"),
         (_TEXT + "[[line]]\nmatch = 'x'\ntells = 'news'", "line: 1: tells: Input should be 'noise'"),
+        (_TEXT + "[[line]]\nmatch = '(?P<rason>x)'\ntells = 'retry'", "line: unknown group rason"),
         (_TEXT + _END, 'event: is for format = "json"'),
         (_JSON, 'event: none tells = "end"'),
         (_JSON + _END, "event: an end without `good` would always be a success"),
