@@ -348,14 +348,15 @@ def start_known(client: Client, where: str) -> Reply:
 def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
     if order.is_name:
         name = str(order.where)
+        place = f"-- {shlex.quote(name if '/' in name else './' + name)}" if Path(name).is_file() else "DIR"
         if order.command is not None or not wire.is_name(name):
-            raise DirectoryUnusable(f"{name} is not a directory", mend="ralphctl start DIR")
+            raise DirectoryUnusable(f"{name} is not a directory", mend=f"ralphctl start {place}")
         if order.name not in (None, name):
             raise UsageError(f"--name cannot rename {name}", mend=f"ralphctl start {name}")
         try:
             return client.ask(name, "start", _again(order, wish))
         except UnknownRalph as fault:
-            mend = "ralphctl start DIR, or ralphctl status --all"
+            mend = f"ralphctl start {place}, or ralphctl status --all"
             raise UnknownRalph(f"{name} is neither a directory nor a known ralph", mend=mend) from fault
     if (known := order.known(client.views())) is not None:
         return client.ask(str(known["name"]), "start", _again(order, wish))
@@ -364,5 +365,4 @@ def _start(client: Client, order: _Order, wish: bool | None) -> Reply:
 
 
 def _again(order: _Order, wish: bool | None) -> dict[str, object]:
-    again = {"flags": order.flags, "environment": _environment()}
-    return again if wish is None else again | {"resume": wish}
+    return {"flags": order.flags, "environment": _environment()} | ({} if wish is None else {"resume": wish})

@@ -156,6 +156,14 @@ def test_what_is_neither_a_directory_nor_known_is_refused(
     assert not daemon.lines() or daemon.lines() == ["POST /v1/ralphs/nobody/start"]
 
 
+@pytest.mark.parametrize("typed", ["loop.sh", "./loop.sh"])
+def test_a_program_in_the_place_of_the_directory_is_answered_with_the_dashes(
+    typed: str, daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    (tmp_path / "loop.sh").touch()
+    assert "  try: ralphctl start -- ./loop.sh" in ctl("start", typed).stderr
+
+
 def test_a_command_without_the_dashes_is_answered_with_the_right_words(
     daemon: FakeDaemon, ctl: Ctl, golden: Golden
 ) -> None:
