@@ -315,5 +315,4 @@ def _who_it_waits_for(view: waiting.View) -> str:
     if view["state"] != "paused" or state_text.wait_of(view).get("until"):
         return ""
     does, how = state_text.next_steps(view)[0]
-    state = state_text.state_words(view, time.time())
-    return f"{view['name']} is {state}; next: {how}  ({does})"
+    return f"{view['name']} is {state_text.state_words(view, time.time())}; next: {how}  ({does})"

@@ -137,8 +137,7 @@ def _line(cells: Sequence[str], widths: Sequence[int], shade: str = "") -> str:
 
 
 def _broken(text: str, width: int | None, most: int | None = None) -> list[str]:
-    width = max(width or len(text), 1)
-    return output.wrap(text, width, max_lines=most, placeholder="…") or [""]
+    return output.wrap(text, max(width or len(text), 1), max_lines=most, placeholder="…") or [""]
 
 
 def short(views: Sequence[View], now: float) -> str:

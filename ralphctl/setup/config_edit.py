@@ -204,6 +204,8 @@ def _put(tree: Any, path: KeyPath, value: object) -> None:
     first, rest = path[0], path[1:]
     if rest and (first in tree if isinstance(first, str) else first < len(tree)):
         _put(tree[first], rest, value)
+        if isinstance(tree[first], list) and not tree[first]:  # `webhooks = []` would forbid [[webhooks]]
+            del tree[first]
     elif value is None:
         del tree[first]
     else:

@@ -222,6 +222,14 @@ def test_unset_takes_out_one_key_and_says_what_is_not_there(person: Person) -> N
         person.unsets("regent.max_retires")
 
 
+def test_after_the_last_webhook_is_unset_another_can_be_added_by_hand(person: Person) -> None:
+    person.place.project(MINE)
+    person.unsets("webhooks[0]")
+    assert person.toml.read_text() == MINE.replace('[[webhooks]]\nurl = "https://example.com/a"\n\n', "")
+    person.toml.write_text(person.toml.read_text() + '[[webhooks]]\nurl = "https://example.com/b"\n')
+    assert [hook.url for hook in person.place.load().webhooks] == ["https://example.com/b"]
+
+
 def test_the_nearest_file_is_the_one_that_is_changed(person: Person) -> None:
     above = person.place.directory
     (above / ".git").mkdir()
