@@ -44,8 +44,7 @@ def option_for(option: str, known: Iterable[str]) -> str:
             return each
     near = _nearest(name, [each for each in options if each.startswith("--")])
     calm = [each for each in near if each not in _STRONG_OPTIONS]
-    is_slip = near and distance(name, near[0]) == 1
-    return calm[0] if calm else near[0] if is_slip else ""
+    return calm[0] if calm else near[0] if near and distance(name, near[0]) == 1 else ""
 
 
 def event_type_for(word: str, types: Iterable[str]) -> str:

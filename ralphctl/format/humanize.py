@@ -99,8 +99,7 @@ def clock(at: float, now: float) -> str:
     for name, shift in (("tomorrow", 86400), ("yesterday", -86400)):
         if local[:3] == time.localtime(now + shift)[:3]:
             return f"{name} {time.strftime('%H:%M', local)}"
-    form = "%a %d %b %H:%M" if local[0] == today[0] else "%d %b %Y %H:%M"
-    return time.strftime(form, local)
+    return time.strftime("%a %d %b %H:%M" if local[0] == today[0] else "%d %b %Y %H:%M", local)
 
 
 def minute(at: float, now: float) -> str:

@@ -322,8 +322,8 @@ def region_lines(view: View, context: RegionContext, now: float, width: int, *, 
     if context.question:
         return shown + textwrap.wrap(context.question, room)[:_MOST_QUESTION_LINES]
     more = [_wait(view, context, now, room), _task(view, context, room)]
-    below = [line for line in more if line][: max(rows - 1, 0)]
-    return shown + below[::-1]  # the wait comes last, nearest to the keys
+    # the wait comes last, nearest to the keys
+    return shown + [line for line in more if line][: max(rows - 1, 0)][::-1]
 
 
 def _head(view: View, context: RegionContext, now: float, room: int) -> str:

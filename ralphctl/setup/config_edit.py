@@ -142,6 +142,12 @@ def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
         _put(expected, path, value)
         _put(document, path, value)
         edited = tomlkit.dumps(document)
+        if value is None:  # with a table tomlkit removes the comments above the next one
+            old, new = text.splitlines(keepends=True), edited.splitlines(keepends=True)
+            at = len(new) - len(os.path.commonprefix([old[::-1], new[::-1]]))  # noqa: RUF071 - lists of lines
+            gone = old[at : at + len(old) - len(new)]
+            last = max((i for i, line in enumerate(gone) if line.strip()[:1] not in ("", "#")), default=-1)
+            edited = "".join([*new[:at], *gone[last + 1 :], *new[at:]])
         if text.count("\n") == text.count("\r\n") > 0:  # tomlkit ends a new line with LF
             edited = re.sub(r"\r?\n", "\r\n", edited)
         if tomllib.loads(edited) == expected:

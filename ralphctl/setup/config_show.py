@@ -150,15 +150,13 @@ def next_steps(
 
     stored = [view for is_build, view in offline.stored_views(environ) if not is_build] if mine else []
     live = (view for view in stored if view["state"] not in _APPLIES_AT_START)
-    names = sorted(str(view["name"]) for view in live if is_for(Path(view["directory"])))
-    return bool(daemons), names
+    return bool(daemons), sorted(str(view["name"]) for view in live if is_for(Path(view["directory"])))
 
 
 def edit_line(edit: ConfigEdit, file: str) -> str:
     """Return what an edit changed, in one line; ``file`` is the name of the file as it is shown."""
     if not edit.is_changed:
-        value = "not set" if edit.now is None else edit.now
-        return f"{file}: {edit.key} is {value} already; nothing was changed"
+        return f"{file}: {edit.key} is {edit.now or 'not set'} already; nothing was changed"
     was = "" if edit.was is None else f"  (was {edit.was})"
     return f"{file}: {edit.key} {'removed' if edit.now is None else f'= {edit.now}'}{was}"
 

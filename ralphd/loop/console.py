@@ -67,8 +67,7 @@ class Console:
 def day_and_time(at: Moment, now: Moment) -> str:
     """Return the local time of a moment, with the day if that is not today."""
     when, today = datetime.fromtimestamp(at).astimezone(), datetime.fromtimestamp(now).astimezone()
-    same_day = when.date() == today.date()
-    return when.strftime("%H:%M:%S" if same_day else "%a %d %b, %H:%M:%S")
+    return when.strftime("%H:%M:%S" if when.date() == today.date() else "%a %d %b, %H:%M:%S")
 
 
 def span(seconds: float) -> str:

@@ -222,6 +222,21 @@ def test_unset_takes_out_one_key_and_says_what_is_not_there(person: Person) -> N
         person.unsets("regent.max_retires")
 
 
+@pytest.mark.parametrize("key", ["git", "webhooks[0]", "webhooks[1]", "regent"])
+def test_the_comments_above_the_next_section_stay(person: Person, key: str) -> None:
+    about = {"regent": "# of CI\n[regent]\nmax_retries = 5 # five\n\n"}
+    about["webhooks[0]"] = '# first\n\n# hook\n[[webhooks]]\nurl = "https://example.com/a"\n\n'
+    about["webhooks[1]"] = '# second\n[[webhooks]]\nurl = "https://example.com/b"\n\n'
+    about["git"] = "# of git\n[git]\nauto_push = false\n# the end\n"
+    person.place.project(text := "".join(about.values()))
+    person.unsets(key)
+    left = person.toml.read_text()
+    assert [line for line in left.splitlines() if line.startswith("#")] == [
+        line for line in text.splitlines() if line.startswith("#")
+    ]
+    assert len(left) < len(text)
+
+
 def test_after_the_last_webhook_is_unset_another_can_be_added_by_hand(person: Person) -> None:
     person.place.project(MINE)
     person.unsets("webhooks[0]")
