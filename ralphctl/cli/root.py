@@ -43,14 +43,15 @@ def run(arguments: list[str]) -> int:
         click.echo(fault.format_message(), err=True)
         return wire.EXIT_USAGE
     except click.ClickException as fault:
-        error(_usage(fault))
+        error(_usage(fault, arguments))
         return wire.EXIT_USAGE
     return code if isinstance(code, int) else wire.EXIT_OK
 
 
-def _usage(fault: click.ClickException) -> UsageError:
+def _usage(fault: click.ClickException, arguments: list[str]) -> UsageError:
     what, context = fault.format_message().rstrip(".").replace("\n\t", " "), getattr(fault, "ctx", None)
-    path = context.command_path if context else "ralphctl"
+    # click names no context for an option without its value
+    path = context.command_path if context else " ".join(["ralphctl", *(cli.table.keys() & arguments[:1])])
     if isinstance(fault, UnknownWord):
         return UsageError(what, mend=fault.better)
     better = ""

@@ -103,6 +103,11 @@ def test_options_are_understood_before_and_after_the_command(
     assert before.stdout == after.stdout
 
 
+def test_an_option_without_its_value_names_the_help_of_the_command(ctl: Ctl) -> None:
+    assert "try: ralphctl logs --help" in ctl("logs", "api", "--since").stderr
+    assert "try: ralphctl --help" in ctl("--socket").stderr
+
+
 def test_a_directory_that_is_not_there_is_said(ctl: Ctl, golden: Golden) -> None:
     replies = [
         ctl("-C", "nowhere", "status"), ctl("-C", "nowhere", "stop"), ctl("config", "check", "nowhere")
