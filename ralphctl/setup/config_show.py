@@ -169,15 +169,15 @@ def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> l
         sentences = [f"{name} is often committed; put a secret into the environment of ralphctl start"]
     try:
         configuration = load(directory, environ=environ)
+        configuration.check_guard()
     except ConfigFaults as fault:
-        return [*sentences, f"{fault.what}; no ralph can be started with it: ralphctl config check"]
+        return [*sentences, f"{fault.what}; no ralph can be started here: ralphctl config check"]
     sentences += map(str, _agent_faults(configuration, environ))
     origin = configuration.origins.get(edit.key, DEFAULT).text
     is_of_project = Path(_source(origin)).name == files.PROJECT_FILE
     if origin.startswith("environment ") or (is_of_project and not is_project):
         sentences.append(f"no effect here: {origin} sets {edit.key} and takes precedence")
-    if edit.key in configuration.not_built_yet():
-        sentences.append(f"{edit.key}: {_NO_EFFECT}")
+    sentences += [f"{edit.key}: {_NO_EFFECT}"] if edit.key in configuration.not_built_yet() else []
     return sentences
 
 

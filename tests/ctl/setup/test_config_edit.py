@@ -189,6 +189,8 @@ def test_what_may_be_a_secret_or_a_slip_is_warned_of(person: Person) -> None:
     [unknown] = person.warned(person.sets("agents.primary", "claud"))
     assert "agents.primary: 'claud' is not a known agent, did you mean claude?" in unknown
     person.unsets("agents.primary")
+    [no_tests] = person.warned(person.sets("regent.rollback_on_test_failure", "yes"))
+    assert no_tests.startswith("rollback_on_test_failure is set, but test_command is not; no ralph can be")
     person.sets("webhooks[0].url", "https://a.example/s3cret")
     assert person.unsets("webhooks").was == "(not shown)"
 
