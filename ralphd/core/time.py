@@ -55,7 +55,7 @@ def in_units(count: int, unit: str, rest: int, smaller_unit: str) -> str:
 
 _SECONDS: Final = (("ms", 0.001), ("s", 1.0), ("m", 60.0), ("h", 3600.0), ("d", 86400.0), ("w", 604800.0))
 _PART: Final = re.compile(
-    r"(?P<count>[0-9]{1,12}(?:\.[0-9]{1,20})?|an?(?=\s)|one(?=\s))\s{0,2}(?:"
+    r"(?P<count>[0-9]{1,12}(?:\.[0-9]{1,20})?|(?:half\s)?an?(?=\s)|one(?=\s))\s{0,2}(?:"
     r"(?P<ms>milliseconds?|millis|msecs?|ms)|(?P<s>seconds?|secs?|s)|(?P<m>minutes?|mins?|m)"
     r"|(?P<h>hours?|hrs?|h)|(?P<d>days?|d)|(?P<w>weeks?|wks?|w))(?![a-z])",
     re.IGNORECASE,
@@ -86,7 +86,7 @@ def read_duration(text: str, at: int = 0) -> Duration | None:
         unit = next(seconds for name, seconds in _SECONDS if part[name])
         if unit >= smallest:
             break
-        count = 1.0 if part["count"][0].isalpha() else float(part["count"])
+        count = {"a": 1.0, "o": 1.0, "h": 0.5}.get(part["count"][0].lower()) or float(part["count"])
         result = Duration((result.seconds if result else 0.0) + count * unit, part.end())
         smallest = unit
         between = _BETWEEN.match(text, part.end())

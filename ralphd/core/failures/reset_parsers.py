@@ -182,7 +182,7 @@ def _clock(named: dict[str, str | None]) -> time | None:
         return time(12) if word.lower() == "noon" else time(0)
     hour = int(named["hour"] or 0)
     if half := named.get("half"):
-        if not 1 <= hour <= 12:
+        if hour > 12:
             return None
         hour = hour % 12 + (12 if half.lower() == "p" else 0)
     minute, second = int(named["minute"] or 0), int(named["second"] or 0)
