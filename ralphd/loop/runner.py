@@ -277,11 +277,8 @@ class LoopRunner:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(left_s - lead_s, sleep_s)):
                     return await self._events.get()
-            self._console.count_down(
-                "waiting for a slot"
-                if rest.reason is PauseReason.RESOURCES
-                else f"{rest.reason.replace('_', ' ')}: continues in {span(left_s)}"
-            )
+            words = f"{rest.reason.replace('_', ' ')}: continues in {span(left_s)}"
+            self._console.count_down("waiting for a slot" if rest.reason is PauseReason.RESOURCES else words)
         return await self._events.get()
 
     async def _carry_out(self, order: model.LoopOrder) -> None:

@@ -45,7 +45,10 @@ def failed(
     session = event.session if kind in RESUMED and event.worked else None
     iteration = replace(iteration, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
-    if over := transitions.end_now(loop, iteration, event.at, policy):
+    done = {task.id for task in tasks.tasks_of(loop.plan) if not tasks.is_open(task, loop.ledger)}
+    if iteration.commits and iteration.task.id in done:  # it failed only after that
+        after, next_words = _finish(replace(loop, failing=0), iteration, is_done=True), "its task is done"
+    elif over := transitions.end_now(loop, iteration, event.at, policy):
         after, next_words = over, "the loop ends"
     else:
         after, next_words = _sequel(loop, iteration, event, kind, policy)
@@ -101,8 +104,7 @@ def _rate_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy: 
 def _usage_limited(loop: Loop, iteration: Iteration, event: AttemptOver, policy: LoopPolicy) -> _Sequel:
     """Start a cooldown until the reset plus a margin; without a known reset, until the next probe."""
     reset, why = event.finding.reset, event.finding.why
-    is_guessed = reset is None or reset.until <= event.at
-    if reset is None or is_guessed:
+    if is_guessed := reset is None or reset.until <= event.at:
         until = event.at + pool_of(loop, policy).probe_s(iteration.agent)
         why = f"{why.rstrip('.')}, reset not known"
     else:
@@ -210,9 +212,10 @@ def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
     return _finish(replace(loop, ledger=ledger, failing=loop.failing + 1), iteration)
 
 
-def _finish(loop: Loop, iteration: Iteration) -> LoopStep:
+def _finish(loop: Loop, iteration: Iteration, *, is_done: bool = False) -> LoopStep:
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=0)
-    loop = replace(loop, memory=memory, stage=model.AwaitingVerdict(iteration, promised=False))
-    record = tasks.record_of(iteration.task, loop.ledger)
-    summary = f"failed: {record.last_failure}"
-    return LoopStep(loop, (model.FinishIteration(iteration, failed=True, complete=False, summary=summary),))
+    ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(loop.ledger, loop.plan))
+    stage = model.AwaitingVerdict(iteration, promised=False)
+    summary = "done" if is_done else f"failed: {ledger[iteration.task.id].last_failure}"
+    finish = model.FinishIteration(iteration, failed=not is_done, complete=is_done, summary=summary)
+    return LoopStep(replace(loop, ledger=ledger, memory=memory, stage=stage), (finish,))

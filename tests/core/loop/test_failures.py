@@ -631,3 +631,42 @@ def test_without_an_agent_the_line_says_whether_the_loop_waits_or_ends() -> None
     words = "no other agent is available; the loop ends; claude is not used until you act"
     assert play.ordered(ReportAttempt)[0].next == words
     assert play.end.logged is False, "that it ended is told"
+
+
+@pytest.mark.parametrize("kind", [USAGE, RATE, FATAL, TRANSIENT, CRASH, FailureKind.TIMEOUT])
+def test_a_task_that_was_committed_before_the_failure_is_done(kind: FailureKind) -> None:
+    play = fallback("claude")
+    play.done.add("A")
+
+    play.fails(kind, commits=1, reset=reset_in(5000.0, play.now))
+
+    assert play.ordered(ReportAttempt)[0].next == "its task is done"
+    [finish] = play.ordered(FinishIteration)
+    assert (finish.failed, finish.complete, finish.summary) == (False, True, "done")
+    play.judged()
+    assert play.task == "B"
+
+
+def test_no_limit_is_waited_for_if_nothing_is_left_to_do() -> None:
+    play = fallback("claude")
+    play.done |= {"A", "B"}
+    play.fails(USAGE, commits=1, reset=reset_in(5000.0, play.now))
+    play.judged()
+    assert (play.end.code, play.end.reason) == (0, "complete")
+
+
+def test_a_task_that_a_failed_attempt_ticked_without_a_commit_is_tried_again() -> None:
+    play = fallback("claude")
+    play.done.add("A")
+    play.fails(CRASH)
+    play.wakes()
+    assert play.task == "A"
+
+
+def test_a_revert_of_a_task_that_was_done_before_a_failure_counts_once() -> None:
+    play = fallback("claude")
+    play.done.add("A")
+    play.fails(USAGE, commits=1)
+    play.done.clear()
+    play.judged(reopened=("A",))
+    assert (play.task, play.failures("A")) == ("A", 1)
