@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import Any
 
@@ -32,7 +33,7 @@ from ralphd.loop.attempt.agent_runner import LEAD_S
 from ralphd.loop.attempt.attempt_runner import AttemptRunner
 from ralphd.loop.console import Console, span
 from ralphd.loop.report_client import RegentReply, Reports
-from ralphd.loop.reporter import Reporter, begin_words, iteration_line
+from ralphd.loop.reporter import LIMITS, Reporter, begin_words, iteration_line
 from ralphd.loop.settings import LoopContext, LoopSettings
 from ralphd.loop.store import LoopStore
 from ralphd.loop.workdir_files import PlanReader
@@ -115,8 +116,7 @@ LAST_WORDS_S = 60.0
 MOST_REQUESTS = 16
 """More signals than this, before anything can be done, change nothing."""
 MOST_WHY_CHARS = 120
-LIMITS = (PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT)
-FOR_ACCOUNT = (*LIMITS, PauseReason.RESOURCES)
+FOR_ACCOUNT = (PauseReason.RATE_LIMIT, PauseReason.USAGE_LIMIT, PauseReason.RESOURCES)
 
 
 class LoopRunner:
@@ -153,6 +153,9 @@ class LoopRunner:
                 await self._carry_out_all(after)
                 if not isinstance(self._loop.stage, model.Finished):
                     event = await self._next()
+                if isinstance(self._loop.stage, model.Resting):  # a person may have changed the list
+                    plan = tasks.latest(self._loop.plan, await self._plans.read(self._loop.plan))
+                    self._loop = replace(self._loop, plan=plan)
                 if self._bug is not None:
                     raise self._bug
             return self._loop.stage.code
@@ -177,9 +180,7 @@ class LoopRunner:
                 self._put(model.PauseAsked(time.time()))
             case signal.SIGUSR2:
                 self._put(model.Skipped(time.time()))
-            case signal.SIGQUIT:
-                self._end_at_once()
-            case _ if self._stop_asked:
+            case _ if number is signal.SIGQUIT or self._stop_asked:
                 self._end_at_once()
             case _:
                 self._stop_asked = True
@@ -233,11 +234,10 @@ class LoopRunner:
     def _attempt_end(self, agent: str, event: model.AttemptOver, after: model.LoopStep) -> AttemptEnd:
         """Return what the attempt's end means for its account; until when, as the step has decided."""
         finding, kind, policy = event.finding, event.finding.kind, self._settings.policy
-        if kind is None or kind not in map(str, LIMITS):
+        if kind is None or kind not in LIMITS:
             return AttemptEnd(agent, answered=event.worked or (kind is None and not finding.asked))
         guessed = finding.reset is None or finding.reset.until <= event.at
-        report = next((each for each in after.orders if isinstance(each, model.ReportAttempt)), None)
-        until = None if report is None else report.until
+        until = next((each.until for each in after.orders if isinstance(each, model.ReportAttempt)), None)
         if until is None:
             known = None if finding.reset is None else finding.reset.until + policy.reset_margin_s
             until = event.at + policy.rate_limit_s if guessed or known is None else known

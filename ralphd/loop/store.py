@@ -121,9 +121,7 @@ class LoopStore:
         with self._reporting("cannot save tasks.json or loop.json"):
             if after.ledger != before.ledger:
                 self._files.tasks.save(after.ledger)
-            known, memory = (
-                replace(loop.memory, tasks=progress(loop.plan, loop.ledger)) for loop in (before, after)
-            )
+            known, memory = (replace(it.memory, tasks=progress(it.plan, it.ledger)) for it in (before, after))
             if memory != known:
                 self._files.memory.save(memory)
 

@@ -244,6 +244,22 @@ def test_us007_a_wait_is_skipped_by_its_signal(night: Night) -> None:
     assert night.end(loop)[0] == 0
 
 
+def test_what_a_person_ticks_in_a_wait_is_not_done_again(night: Night) -> None:
+    night.tasks(2)
+    night.plays({"do": "rate_limit", "seconds": 100})
+    loop = night.start()
+    wait_for(lambda: _rests(night), timeout_s=30, what="a wait")
+
+    text = (night.directory / "prd.json").read_text()
+    night.write("prd.json", text.replace("false", "true", 1))
+    loop.send_signal(signal.SIGUSR2)
+
+    code, log = night.end(loop)
+    assert code == 0, log
+    (call,) = night.calls()[1:]
+    assert "US-002" in call.prompt and "US-001" not in call.prompt
+
+
 def _rests(night: Night) -> bool:
     checkpoints = night.root.glob("state/ralphd/loop/*/checkpoint.json")
     return any(json.loads(each.read_text())["pause_reason"] == "rate_limit" for each in checkpoints)

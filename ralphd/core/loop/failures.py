@@ -43,11 +43,11 @@ def failed(
     lines = tuple(line[:MOST_LINE_CHARS] for line in event.lines[-LINES_KEPT:])
     previous = model.Previous(iteration.nth, iteration.agent, kind, why, lines)
     session = event.session if kind in RESUMED and event.worked else None
-    iteration = replace(iteration, previous=previous, session=session)
+    task = next((each for each in tasks.tasks_of(loop.plan) if each.id == iteration.task.id), iteration.task)
+    iteration = replace(iteration, task=task, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
-    done = {task.id for task in tasks.tasks_of(loop.plan) if not tasks.is_open(task, loop.ledger)}
-    if iteration.commits and iteration.task.id in done:  # it failed only after that
-        after, next_words = _finish(replace(loop, failing=0), iteration, is_done=True), "its task is done"
+    if iteration.commits and not tasks.is_open(task, loop.ledger):  # it failed only after that
+        after, next_words = finished(replace(loop, failing=0), iteration, is_done=True), "its task is done"
     elif over := transitions.end_now(loop, iteration, event.at, policy):
         after, next_words = over, "the loop ends"
     else:
@@ -163,7 +163,7 @@ def _transient(loop: Loop, iteration: Iteration, event: AttemptOver, policy: Loo
 
 
 def _turn_over(loop: Loop, iteration: Iteration, at: Moment, policy: LoopPolicy) -> _Sequel:
-    after = _finish(replace(loop, shaky=iteration.shaky), iteration)
+    after = finished(replace(loop, shaky=iteration.shaky), iteration)
     agent = pool_after(loop, policy, iteration.agent).first(at)
     return after, f"rotation: {agent or 'the first agent available'} continues"
 
@@ -209,10 +209,11 @@ def _again(loop: Loop, iteration: Iteration, at: Moment, kind: FailureKind, poli
 
 def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
     ledger = tasks.ended(loop.ledger, iteration.task, model.TaskState.FAILED)
-    return _finish(replace(loop, ledger=ledger, failing=loop.failing + 1), iteration)
+    return finished(replace(loop, ledger=ledger, failing=loop.failing + 1), iteration)
 
 
-def _finish(loop: Loop, iteration: Iteration, *, is_done: bool = False) -> LoopStep:
+def finished(loop: Loop, iteration: Iteration, *, is_done: bool = False) -> LoopStep:
+    """Report the end of an iteration that failed, or whose task is done all the same."""
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=0)
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(loop.ledger, loop.plan))
     stage = model.AwaitingVerdict(iteration, promised=False)

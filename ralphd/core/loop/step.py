@@ -12,7 +12,7 @@ from dataclasses import replace
 from ralphd.core.failures.kinds import FailureKind, meaning
 from ralphd.core.gate.verdict import Verdict, VerdictKind
 from ralphd.core.loop import model, tasks, transitions
-from ralphd.core.loop.failures import failed, failures_per_round
+from ralphd.core.loop.failures import failed, failures_per_round, finished
 from ralphd.core.loop.model import Checkpoint, EndLoop, Iteration, Loop, LoopPolicy, LoopStep, PauseReason
 from ralphd.core.loop.pool import Pool
 from ralphd.core.plan import Task
@@ -107,7 +107,10 @@ def _wait_left(resumed: Checkpoint, agent: str, at: Moment, policy: LoopPolicy) 
 def _rested(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     pool = transitions.pool_after(loop, policy, loop.memory.last_agent)
     agent = pool.first(at) if was.for_an_agent else was.iteration.agent
-    if (over := transitions.end_now(loop, was.iteration, at, policy)) is not None:
+    left = {task.id for task in tasks.open_tasks(loop.plan, loop.ledger)}
+    if was.iteration.task.id not in left and tasks.is_open(was.iteration.task, loop.ledger):
+        after = finished(loop, was.iteration, is_done=True)  # a person did it in the wait
+    elif (over := transitions.end_now(loop, was.iteration, at, policy)) is not None:
         after = over
     elif agent is None:
         after = transitions.exhausted(loop, was.iteration, at, policy)
@@ -208,9 +211,8 @@ def _had_its_turn(loop: Loop, resumed: Checkpoint, at: Moment, policy: LoopPolic
     An agent that was interrupted, or that waits for its limit, still has its turn.
     """
     last = loop.memory.last_agent
-    if not policy.rotates or resumed.agent != last or resumed.pause_reason not in _TURN_OVER:
-        return False
-    return transitions.pool_after(loop, policy, last).first(at) != last
+    is_over = policy.rotates and resumed.agent == last and resumed.pause_reason in _TURN_OVER
+    return is_over and transitions.pool_after(loop, policy, last).first(at) != last
 
 
 def _resumed_task(loop: Loop, resumed: Checkpoint | None, policy: LoopPolicy) -> Task | None:

@@ -1,5 +1,7 @@
 """What follows a failed attempt, order by order: what is saved and told, and who goes on (L2, L3, L8)."""
 
+from dataclasses import replace
+
 import pytest
 
 from ralphd.core.failures.classify import Classification
@@ -670,3 +672,17 @@ def test_a_revert_of_a_task_that_was_done_before_a_failure_counts_once() -> None
     play.done.clear()
     play.judged(reopened=("A",))
     assert (play.task, play.failures("A")) == ("A", 1)
+
+
+def test_a_task_that_is_done_or_removed_in_a_wait_has_no_further_attempt() -> None:
+    for ids, done in ((("A", "B"), {"A"}), (("B",), set())):
+        play = fallback("claude")
+        play.fails(USAGE, reset=reset_in(5000.0, play.now))
+        play.ids, play.done = ids, done
+        play.loop = replace(play.loop, plan=play.plan)
+
+        play.wakes()
+
+        assert [order.complete for order in play.ordered(FinishIteration)] == [True]
+        play.judged()
+        assert play.task == "B"
