@@ -143,6 +143,14 @@ class Plan:
         return tuple(task for task in self.tasks if task.status is not TaskStatus.DONE)
 
 
+def list_words(plan: Plan | None) -> str:
+    """Return the name of the task list, and how many of its tasks are open."""
+    if plan is None or not plan.tasks:
+        what = f"{plan.file} lists no task" if plan is not None and plan.file else "no task list"
+        return f"{what}: the prompt alone defines the work"
+    return f"{plan.file}: {len(plan.open)} of {len(plan.tasks)} task{'s'[len(plan.tasks) == 1 :]} open"
+
+
 def parallel_words(plan: Plan) -> str:
     """Return a sentence on the open tasks that are marked parallel, empty if there are none."""
     marked = [task.id for task in plan.open if task.parallel]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ralphd.config.configuration import Configuration
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
-from ralphd.core.plan import parallel_words
+from ralphd.core.plan import list_words, parallel_words
 from ralphd.core.quota.model import AccountRules
 from ralphd.core.supervision.backoff import raised_words
 from ralphd.errors import CommandNotStartable, ConfigFaults, RalphdError
@@ -115,11 +115,12 @@ def _agents(configuration: Configuration, environment: Mapping[str, str]) -> "li
 
 
 def _plan_words(directory: Path, tasks: str) -> list[str]:
-    if (plan := read_plan(directory, tasks)) is None:
-        return ["no task list found: each iteration gets the prompt alone"]
-    if plan.fault is not None:
+    plan = read_plan(directory, tasks)
+    if plan is not None and plan.fault is not None:
         mend = f"put {plan.file} right, or name another one by [ralph] tasks"
         raise ConfigFaults("the task list cannot be used", why=plan.fault, mend=mend)
+    if plan is None or not plan.tasks:
+        return [list_words(plan)]
     count = f"{len(plan.tasks)} task{'' if len(plan.tasks) == 1 else 's'}"
     words = f"the task list is {plan.file}: {count}, {len(plan.open)} open at the start"
     return [words, *filter(None, [parallel_words(plan)])]

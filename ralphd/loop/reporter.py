@@ -13,7 +13,7 @@ from ralphd.core.loop.model import PauseReason
 from ralphd.core.loop.phases import UNREVIEWED
 from ralphd.core.loop.pool import rotation_words
 from ralphd.core.loop.tasks import unreviewed
-from ralphd.core.plan import Plan, parallel_words
+from ralphd.core.plan import Plan, list_words, parallel_words
 from ralphd.core.text import one_line, truncate
 from ralphd.core.time import Moment, rfc3339
 from ralphd.loop.console import Console, span
@@ -227,15 +227,6 @@ def begin_words(plan: Plan | None, ledger: model.Ledger, settings: "LoopSettings
     if policy.reviews and (waiting := unreviewed(plan, ledger)):
         lines.append(f"waiting for a review: {', '.join(waiting[:MOST_NAMED])}")
     return lines
-
-
-def list_words(plan: Plan | None) -> str:
-    """Return the name of the task list, and how many of its tasks are open."""
-    if plan is None or not plan.file:
-        return "no task list: the prompt alone defines the work"
-    if not plan.tasks:
-        return f"{plan.file} lists no task: the prompt alone defines the work"
-    return f"{plan.file}: {len(plan.open)} of {len(plan.tasks)} task{'s'[len(plan.tasks) == 1 :]} open"
 
 
 def limit_words(timeout_s: float) -> str:

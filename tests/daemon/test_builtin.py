@@ -26,7 +26,13 @@ def test_a_limit_of_costs_that_nobody_tells_is_said(tmp_path: Path) -> None:
 
 
 def test_without_such_a_limit_nothing_is_said_of_costs(tmp_path: Path) -> None:
-    assert notes(tmp_path, OWN) == ("no task list found: each iteration gets the prompt alone",)
+    assert notes(tmp_path, OWN) == ("no task list: the prompt alone defines the work",)
+
+
+def test_a_list_without_a_task_is_said(tmp_path: Path) -> None:
+    (tmp_path / "TASKS.md").write_text("- ☐ in marks that are no boxes\n")
+
+    assert notes(tmp_path, OWN) == ("TASKS.md lists no task: the prompt alone defines the work",)
 
 
 def test_a_primary_that_is_not_installed_is_an_error(tmp_path: Path) -> None:

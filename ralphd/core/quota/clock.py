@@ -219,26 +219,26 @@ def short_name(by: str) -> str:
 
 
 def state_of(clock: QuotaClock, at: Moment) -> str:
-    """Return ``open``, ``limited`` or ``probing``."""
-    if clock.limit is None:
-        return "open"
+    """Return ``open``, ``limited`` or ``probing``. Once reset, an account that nobody uses is open."""
+    if clock.limit is None or at < clock.limit.until:
+        return "open" if clock.limit is None else "limited"
     is_probing = clock.probe is not None and at < clock.probe.since + model.PROBE_S
     is_probing = is_probing or _turn_elsewhere(clock, at) is not None
-    return "probing" if is_probing and at >= clock.limit.until else "limited"
+    return "probing" if is_probing else "limited" if clock.waiting or clock.working else "open"
 
 
 def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
     """Return the event about the last change of an account: type, key and data; None if there was none."""
+    about = {"account": clock.account, "agent": clock.agent}
     if (limit := clock.limit) is not None:
         until, by = rfc3339(limit.until), limit.met_by
         message = f"account {clock.account}: {limit.name}, met by {by}; nobody starts before {until}"
-        data = {"message": message, "account": clock.account, "agent": clock.agent}
-        return "quota.limited", f"{clock.account} {limit.since}", data | {"until": until, "met_by": by}
+        data = {"message": message, **about, "until": until, "met_by": by}
+        return "quota.limited", f"{clock.account} {limit.since}", data
     if clock.opened_at is None:
         return None
     message = f"account {clock.account}: the limit is over, work continues"
-    data = {"message": message, "account": clock.account, "agent": clock.agent}
-    return "quota.open", f"{clock.account} {clock.opened_at}", data
+    return "quota.open", f"{clock.account} {clock.opened_at}", {"message": message, **about}
 
 
 def view_of(clock: QuotaClock, at: Moment) -> dict[str, Any]:

@@ -239,6 +239,12 @@ def test_the_view_names_what_people_ask() -> None:
     assert quota.state_of(OPEN, 1.0) == "open"
 
 
+def test_after_the_reset_an_account_that_nobody_uses_is_open() -> None:
+    assert [quota.view_of(limited(), at)["state"] for at in (999.0, 1001.0)] == ["limited", "open"]
+    waited_for = quota.ask(limited(), "b.7", 999.0, NO_RULES).clock
+    assert quota.state_of(waited_for, 1001.0) == "limited"
+
+
 # --- twenty ralphs and three accounts, under a virtual clock ------------------------------------------------
 
 RALPHS, ACCOUNTS, SLOTS = 20, 3, 2

@@ -13,9 +13,8 @@ from ralphctl.format import humanize, state_text, status_text
 from ralphctl.live.screen import countdown_lines, wait_announcement
 from ralphd import wire
 from ralphd.core.loop.model import PauseReason
-from ralphd.core.plan import parse
+from ralphd.core.plan import list_words, parse
 from ralphd.errors import CommandNotStartable
-from ralphd.loop.reporter import list_words
 from tests.ctl.fake import view
 from tests.ctl.golden_files import Golden
 
