@@ -355,7 +355,8 @@ def _done(loop: Loop, iteration: Iteration, event: model.AttemptOver, policy: Lo
     stage = model.AwaitingVerdict(iteration, event.promised and not task.added, did_another=not complete)
     report = model.ReportAttempt(iteration, None, event.finding.rule, event.finding.why, "the iteration ends")
     cleared = (model.ClearCheckpoint(),) if complete else ()
-    finish = model.FinishIteration(iteration, failed=False, complete=complete, summary=summary)
+    is_done = complete and (has_list or event.promised)  # the prompt alone only if the agent declared it
+    finish = model.FinishIteration(iteration, failed=False, complete=is_done, summary=summary)
     return LoopStep(replace(loop, stage=stage), (report, model.Handoff(""), *cleared, finish))
 
 

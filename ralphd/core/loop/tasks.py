@@ -144,11 +144,10 @@ def choose(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> Choi
     """
     candidates = may_be_tried(plan, ledger, max_task_failures=max_task_failures)
     pending = [task for task in candidates if record_of(task, ledger).state is not TaskState.FAILED]
-    if pending:
-        return Choice(pending[0])
     if not candidates:
         return Choice(None, open_tasks(plan, ledger))
-    return Choice(min(candidates, key=lambda task: record_of(task, ledger).failure_count))
+    failed = sorted(candidates, key=lambda task: record_of(task, ledger).failure_count)
+    return Choice((pending or failed)[0])
 
 
 def may_be_tried(plan: Plan | None, ledger: Ledger, *, max_task_failures: int) -> tuple[Task, ...]:

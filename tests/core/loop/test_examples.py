@@ -373,13 +373,14 @@ def test_an_iteration_that_got_another_task_done_leaves_its_own_with_its_failure
     assert play.loop.ledger["B"].state is TaskState.COMPLETE
 
 
-def test_without_a_list_an_iteration_is_finished_when_its_agent_ended_well() -> None:
+@pytest.mark.parametrize("promised", [False, True])
+def test_without_a_list_the_prompt_is_done_only_by_promise(promised: bool) -> None:
     play = begun()
 
-    play.succeeds(judged=False)
+    play.succeeds(judged=False, promised=promised)
 
     (finish,) = play.ordered(FinishIteration)
-    assert (finish.complete, finish.summary) == (True, "the agent finished")
+    assert (finish.failed, finish.complete, finish.summary) == (False, promised, "the agent finished")
 
 
 def test_commits_and_costs_of_all_attempts_of_an_iteration_count() -> None:
