@@ -199,7 +199,7 @@ _ID_CHARS: Final = 48
 _STORY_KEYS: Final = ("userStories", "tasks")
 
 _HEADING: Final = re.compile(r" {0,3}(#{1,6})[ \t]+(.*)")
-_BOX: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[([^\d\]]?)\ufe0f?\][ \t]+(.*)")
+_BOX: Final = re.compile(r"[ \t>]*(?:[-*+]|\d{1,9}[.)])[ \t]+\[ {0,2}([^\d\]]?)\ufe0f? {0,2}\][ \t]+(.*)")
 _BOX_MARKS: Final = dict.fromkeys("xX✅✔✓☑", TaskStatus.DONE) | dict.fromkeys("~-/", TaskStatus.IN_PROGRESS)
 _STATUS_LINE: Final = re.compile(r"[ \t>*_+-]*status[ \t*_]*:(.*)", re.IGNORECASE)
 _OPTIONAL: Final = re.compile(

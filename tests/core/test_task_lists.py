@@ -32,6 +32,8 @@ def stories(found: object) -> Plan:
     [
         ("[ ]", PENDING),
         ("[]", PENDING),
+        ("[  ]", PENDING),
+        ("[ x ]", DONE),
         ("[x]", DONE),
         ("[X]", DONE),
         ("[✅]", DONE),
