@@ -46,12 +46,13 @@ def failed(
     task = next((each for each in tasks.tasks_of(loop.plan) if each.id == iteration.task.id), iteration.task)
     iteration = replace(iteration, task=task, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
-    if iteration.commits and not tasks.is_open(task, loop.ledger):  # it failed only after that
-        after, next_words = finished(replace(loop, failing=0), iteration, is_done=True), "its task is done"
-    elif over := transitions.end_now(loop, iteration, event.at, policy):
-        after, next_words = over, "the loop ends"
-    else:
-        after, next_words = _sequel(loop, iteration, event, kind, policy)
+    is_done = iteration.commits and not tasks.is_open(task, loop.ledger)  # it failed only after that
+    over = None if is_done else transitions.end_now(loop, iteration, event.at, policy)
+    after, next_words = (over, "the loop ends") if over else _sequel(loop, iteration, event, kind, policy)
+    if is_done:
+        out = [each for each in after.orders if isinstance(each, model.ReportAgentOut)]
+        loop = transitions.with_pool(replace(loop, failing=0), pool_of(after.loop, policy))
+        after, next_words = finished(loop, iteration, is_done=True).preceded_by(*out), "its task is done"
     # One checkpoint, before anything else: that of the sequel says more, where it has one.
     own = [order for order in after.orders if isinstance(order, model.SaveCheckpoint)]
     others = [_logged(order) for order in after.orders if not isinstance(order, model.SaveCheckpoint)]

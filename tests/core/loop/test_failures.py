@@ -637,16 +637,32 @@ def test_without_an_agent_the_line_says_whether_the_loop_waits_or_ends() -> None
 
 @pytest.mark.parametrize("kind", [USAGE, RATE, FATAL, TRANSIENT, CRASH, FailureKind.TIMEOUT])
 def test_a_task_that_was_committed_before_the_failure_is_done(kind: FailureKind) -> None:
-    play = fallback("claude")
+    play = fallback("claude", "codex")
     play.done.add("A")
 
-    play.fails(kind, commits=1, reset=reset_in(5000.0, play.now))
+    play.fails(kind, commits=1)
 
     assert play.ordered(ReportAttempt)[0].next == "its task is done"
     [finish] = play.ordered(FinishIteration)
     assert (finish.failed, finish.complete, finish.summary) == (False, True, "done")
     play.judged()
     assert play.task == "B"
+
+
+@pytest.mark.parametrize(("kind", "until_s"), [(USAGE, 5060.0), (FATAL, None)])
+def test_an_agent_that_is_out_after_it_was_done_is_not_asked_for_the_next_task(
+    kind: FailureKind, until_s: float | None
+) -> None:
+    play = fallback("claude", "codex")
+    play.done.add("A")
+
+    play.fails(kind, commits=1, reset=reset_in(5000.0, play.now + 1.0))
+
+    (out,) = play.ordered(ReportAgentOut)
+    assert (out.agent, out.until) == ("claude", until_s and play.now + until_s)
+    assert (play.ordered(ReportAttempt)[0].until, play.loop.failing) == (out.until, 0)
+    play.judged()
+    assert (play.task, play.agent) == ("B", "codex")
 
 
 def test_no_limit_is_waited_for_if_nothing_is_left_to_do() -> None:
@@ -666,7 +682,7 @@ def test_a_task_that_a_failed_attempt_ticked_without_a_commit_is_tried_again() -
 
 
 def test_a_revert_of_a_task_that_was_done_before_a_failure_counts_once() -> None:
-    play = fallback("claude")
+    play = fallback("claude", "codex")
     play.done.add("A")
     play.fails(USAGE, commits=1)
     play.done.clear()
