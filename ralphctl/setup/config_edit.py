@@ -145,7 +145,7 @@ def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
         if value is None:  # with a table tomlkit removes the comments above the next one
             old, new = text.splitlines(keepends=True), edited.splitlines(keepends=True)
             at = len(new) - len(os.path.commonprefix([old[::-1], new[::-1]]))  # noqa: RUF071 - lists of lines
-            gone = old[at : at + len(old) - len(new)]
+            gone = old[at : at + len(old) - len(new)] if old[:at] == new[:at] else []
             last = max((i for i, line in enumerate(gone) if line.strip()[:1] not in ("", "#")), default=-1)
             edited = "".join([*new[:at], *gone[last + 1 :], *new[at:]])
         if text.count("\n") == text.count("\r\n") > 0:  # tomlkit ends a new line with LF

@@ -73,7 +73,7 @@ def _read(path: Path) -> Patterns:
     """A file of patterns. Raises ConfigFaults with all that is wrong."""
     try:
         with path.open("rb") as file:
-            data = tomllib.loads(file.read(_MOST_BYTES).decode())
+            data = tomllib.loads(file.read(_MOST_BYTES).decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as fault:
         raise _unusable(path, [str(fault)]) from fault
     faults = []

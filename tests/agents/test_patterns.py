@@ -330,6 +330,10 @@ def test_all_faults_of_a_file_are_told_together_and_a_missing_file_is_one(tmp_pa
     assert "No such file" in missing.value.why
 
 
+def test_a_byte_order_mark_of_a_file_is_read_over(tmp_path: Path) -> None:
+    assert patterns_of("claude", _file(tmp_path, "\ufeffversion = 1\n")) == patterns_of("claude")
+
+
 def test_the_file_in_the_documentation_can_be_used(tmp_path: Path) -> None:
     example = Path(__file__).parents[2] / "docs" / "examples" / "patterns.toml"
     shown = example.read_text(encoding="utf-8")

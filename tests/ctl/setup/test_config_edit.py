@@ -239,6 +239,13 @@ def test_the_comments_above_the_next_section_stay(person: Person, key: str) -> N
     assert len(left) < len(text)
 
 
+def test_of_webhooks_with_sections_between_no_comment_is_doubled(person: Person) -> None:
+    other = '[git]\nauto_push = false\n\n[[webhooks]]\nurl = "https://example.com/b"\n# of ralph\n[ralph]\n'
+    person.place.project('[[webhooks]]\nurl = "https://example.com/a"\n' + other)
+    person.unsets("webhooks[0]")
+    assert person.toml.read_text().count("# of ralph") == 1
+
+
 def test_after_the_last_webhook_is_unset_another_can_be_added_by_hand(person: Person) -> None:
     person.place.project(MINE)
     person.unsets("webhooks[0]")
