@@ -76,6 +76,8 @@ def step(run: GateRun, event: gate.GateEvent, policy: GatePolicy) -> GateRun:
             reverted = tuple(commit.sha for commit in run.boundary.commits)
             if isinstance(run.order, gate.Revert):
                 reverted = (*run.reverted, *run.order.commits)
+                if head == run.head:  # they changed nothing: the tests of the same tree prove nothing
+                    return _red(replace(run, reverted=reverted), policy)
             run = replace(run, runs=(), alone=None, confirmed=0, check=run.check.again())
             return replace(run, order=gate.RunTests(), reverted=reverted, head=head)
         case gate.Restore(), gate.CarriedOut(head=head):
@@ -196,8 +198,7 @@ def _red(run: GateRun, policy: GatePolicy) -> GateRun:
         return replace(run, order=gate.Restore(run.boundary.before.head or ""))
     if run.theirs and not run.is_back:
         return _restore(replace(run, excused=run.theirs[0]), _not_ours(run))
-    why = f"{fails} without these commits too, which are not to blame: they are back"
-    return _restore(run, _paused(why))
+    return _restore(run, _paused(f"{fails} without these commits too, which are not to blame: they are back"))
 
 
 def _is_excused(run: GateRun) -> bool:

@@ -157,6 +157,16 @@ def test_after_a_revert_red_tests_have_to_be_confirmed_again() -> None:
     assert step(gone, RED, TWICE).order == RunTests()
 
 
+def test_an_empty_commit_is_not_blamed_for_flaky_tests() -> None:
+    """Its revert changes nothing: green tests of the same tree would prove that they are flaky."""
+    same = CarriedOut(NOW.head)
+    run = after(begin(CLEAN, Baseline.GREEN), RED, same)
+    assert run.order == Revert((OLD.sha,))
+    assert verdict(after(run, DONE, GREEN)).kind is VerdictKind.REVERTED
+    assert after(run, DONE, GREEN).reverted == (NEW.sha, OLD.sha)
+    assert "which are not to blame" in verdict(after(run, same, same)).why
+
+
 def test_a_branch_that_went_back_says_why_there_is_no_revert() -> None:
     pulled = replace(CLEAN, commits=(replace(NEW, pulled=True),))
 
