@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any
 
 from ralphd.config.configuration import Configuration
 from ralphd.config.values import run_environment
-from ralphd.core.supervision import model
-from ralphd.core.supervision.events import Event, RunEnded, Spawned, SpawnFailed
+from ralphd.core.supervision import events, model
+from ralphd.core.supervision.events import Event, RunEnded, Spawned
 from ralphd.daemon.ralph.live_run import ending_of
 from ralphd.daemon.ralph.record import RalphRecord
 from ralphd.dataclass import dataclass
 from ralphd.errors import ConfigFaults, DirectoryUnusable, NewerState, UnusableState
 from ralphd.process.rundir import RunDirectory, RunRecord
 from ralphd.process.spawn import Run, read_ended, who_runs
+from ralphd.process.start_errors import LACKING
 from ralphd.store.files import Broken, read_json, remove_leftovers, set_aside
 from ralphd.store.gate import load_gate
 from ralphd.store.history import repair
@@ -250,7 +251,8 @@ async def catch_up(regent: "Regent", recovered: list[Recovered]) -> AsyncIterato
         starting = isinstance(account.supervision.state, model.Starting)
         if record.fault is not None and not believed:
             if starting:
-                yield SpawnFailed(record.ended_at, record.fault.text)
+                failed = events.SpawnPostponed if record.fault.errno in LACKING else events.SpawnFailed
+                yield failed(record.ended_at, record.fault.text)
             continue  # a command that could not be started is no run
         if starting and (born := directory.run_record()) is not None:
             account.note_run(born)
@@ -277,9 +279,8 @@ def _govern_by_intent(account: RalphRecord, directory: RunDirectory) -> None:
         configuration = _object(directory.intent(), "definition")["configuration"]
     except (KeyError, TypeError):
         return
-    if configuration == account.in_force.definition.configuration:
-        return
-    if (started_by := _intended(directory, account.files)) is not None:
+    is_other = configuration != account.in_force.definition.configuration
+    if is_other and (started_by := _intended(directory, account.files)) is not None:
         account.govern_by(started_by)
 
 
@@ -294,9 +295,8 @@ def _written_again(name: str, directory: RunDirectory, born: RunRecord) -> Recov
 
 def _never_ran(directory: RunDirectory) -> bool:
     # No record of a process, and no output of one whose record was lost.
-    if directory.run_file.exists() or directory.exit_record() is not None:
-        return False
-    return not any(path.stat().st_size for path in directory.path.glob("log.*"))
+    has_record = directory.run_file.exists() or directory.exit_record() is not None
+    return not (has_record or any(path.stat().st_size for path in directory.path.glob("log.*")))
 
 
 def _object(found: Any, key: str) -> dict[str, Any]:

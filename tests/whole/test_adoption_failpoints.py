@@ -3,6 +3,9 @@
 A failpoint ends the daemon by SIGKILL where it is named; see ``ralphd/diagnostics.py``.
 """
 
+import errno
+import json
+
 import pytest
 
 from tests.helpers import is_alive
@@ -71,6 +74,26 @@ def test_an_end_that_is_cut_off_is_told_once_and_followed_by_one_run(
     witness.end(0)
     daemon.becomes("demo", "done")
     witness.account_is_true(3, 0)
+
+
+def test_a_start_that_lacked_room_while_no_daemon_ran_is_repeated(daemon: Daemon, witness: Witness) -> None:
+    daemon.start()
+    witness.register()
+    daemon.restart(failpoints=["spawn.after_intent"])
+    witness.end(3)
+    daemon.died()
+    before, after = daemon.run_directories("demo")
+    lack = {"errno": errno.ENOSPC, "text": "run.json: No space left on device"}
+    record = json.loads((before / "exit.json").read_text()) | {"run_id": after.name, "error": lack}
+    (after / "exit.json").write_text(json.dumps(record))
+
+    daemon.start()
+
+    pid = witness.started(2)
+    assert daemon.becomes("demo", "running")["ralph_pid"] == pid
+    witness.end(0)
+    daemon.becomes("demo", "done")
+    assert [entry["code"] for entry in daemon.history("demo")] == [3, 0], "no end of what never ran"
 
 
 @pytest.mark.parametrize("place", [*END, *STATE, *DEFINITION])
