@@ -44,6 +44,8 @@ LONG = (
     *("test_follow.py::test_without_a_guard_it_is_merged", "test_follow.py::test_uncommitted_work_is_left"),
     *("test_landing_faults.py::test_an_undo_names", "test_landing_faults.py::test_two_repositories"),
     *("test_rewritten.py::test_what_a_mixed_reset", "test_schedule.py::test_a_loop_that_finishes_its_work"),
+    *("test_gate_failpoints.py::test_a_bad_commit", "test_landing.py::test_several_green_branches"),
+    *("test_many.py::test_fifty_runs", "fleet/test_landing.py::test_a_machine_waits_for_its_turn"),
 )
 """What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
 SAMPLED = (

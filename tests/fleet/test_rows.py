@@ -113,7 +113,7 @@ ROWS: dict[int, tuple[str, dict[str, tuple[str, ...]]]] = {
     }),
     27: ("two hosts with one name", {
         JOINING: ("test_a_second_host_of_a_name_is_refused",),
-        MEMBER: ("test_two_machines_with_one_name_are_told",),
+        MEMBER: ("test_two_machines_with_one_name_are_told_once",),
     }),
     28: ("versions differ", {
         "core/fleet/test_checked": ("test_a_newer_version_is_not_for_us",),
