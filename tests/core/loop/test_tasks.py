@@ -109,6 +109,7 @@ def test_r9_a_reverted_task_is_open_until_redone() -> None:
     assert ledger["A"].state is TaskState.PENDING
     assert tasks.open_tasks(plan, ledger) == plan.tasks
     assert tasks.open_tasks(plan, tasks.ended(ledger, A, TaskState.COMPLETE)) == ()
+    assert tasks.redone(ledger, ["A", "unknown"]) == {**ledger, "A": replace(ledger["A"], reopened=False)}
 
 
 def test_only_a_completed_task_is_cleared() -> None:
