@@ -47,7 +47,7 @@ def failed(
     iteration = replace(iteration, task=task, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
     is_done = iteration.commits and not tasks.is_open(task, loop.ledger)  # it failed only after that
-    over = None if is_done else transitions.end_now(loop, iteration, event.at, policy)
+    over = transitions.end_now(loop, iteration, event.at, policy)
     after, next_words = (over, "the loop ends") if over else _sequel(loop, iteration, event, kind, policy)
     if is_done:
         out = [each for each in after.orders if isinstance(each, model.ReportAgentOut)]

@@ -645,6 +645,7 @@ def test_a_task_that_was_committed_before_the_failure_is_done(kind: FailureKind)
     assert play.ordered(ReportAttempt)[0].next == "its task is done"
     [finish] = play.ordered(FinishIteration)
     assert (finish.failed, finish.complete, finish.summary) == (False, True, "done")
+    assert (finish.iteration.task.id, finish.iteration.agent) == ("A", "claude")
     play.judged()
     assert play.task == "B"
 
@@ -655,6 +656,7 @@ def test_an_agent_that_is_out_after_it_was_done_is_not_asked_for_the_next_task(
 ) -> None:
     play = fallback("claude", "codex")
     play.done.add("A")
+    play.loop = replace(play.loop, failing=2)
 
     play.fails(kind, commits=1, reset=reset_in(5000.0, play.now + 1.0))
 
@@ -679,6 +681,15 @@ def test_a_task_that_a_failed_attempt_ticked_without_a_commit_is_tried_again() -
     play.fails(CRASH)
     play.wakes()
     assert play.task == "A"
+
+
+def test_a_task_that_is_removed_while_its_attempt_fails_is_not_tried_again() -> None:
+    play = fallback("claude")
+    play.ids = ("B",)
+    play.fails(CRASH, commits=1)
+    play.wakes()
+    play.judged()
+    assert play.task == "B"
 
 
 def test_a_revert_of_a_task_that_was_done_before_a_failure_counts_once() -> None:
