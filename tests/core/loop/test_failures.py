@@ -710,6 +710,7 @@ def test_a_task_that_is_done_or_removed_in_a_wait_has_no_further_attempt() -> No
 
         play.wakes()
 
-        assert [order.complete for order in play.ordered(FinishIteration)] == [True]
+        (finish,) = play.ordered(FinishIteration)
+        assert (finish.complete, finish.iteration.task.id) == (True, "A")
         play.judged()
         assert play.task == "B"
