@@ -34,8 +34,7 @@ CHECK_S = 30.0
 
 def notes_on_gate(directory: Path, configuration: Configuration) -> list[str]:
     """Return the notes on a ralph's gate for its owner. Raises ConfigFaults. Blocks."""
-    regent = configuration.regent
-    if not (regent.enabled and regent.rollback_on_test_failure):
+    if not (configuration.regent.enabled and configuration.regent.rollback_on_test_failure):
         return []
     configuration.check_guard()
     if Repository.find(directory) is None:
@@ -88,6 +87,8 @@ async def checked(registration: Registration, known: Mapping[str, Path], service
     # the threads of others nor delay the end of the daemon.
     result: Future[Candidate] = Future()
     result.set_running_or_notify_cancel()
+    # Its thread may live on for a moment: the next request must not take it for one that hangs.
+    result.add_done_callback(lambda _: setattr(threading.current_thread(), "name", "checked"))
     name = f"check of {registration.directory}"
 
     def check() -> None:

@@ -16,7 +16,7 @@ from ralphd.config.specs import GitSpec, SandboxSpec
 from ralphd.daemon import registration
 from ralphd.daemon.host import Host
 from ralphd.daemon.registration import notes_beside, notes_on, notes_on_gate
-from ralphd.errors import ConfigFaults
+from ralphd.errors import ConfigFaults, DirectoryUnusable
 from tests.api.serving import serve
 from tests.daemon.test_regent_view import a_regent
 from tests.git.work_tree import WorkTree
@@ -145,3 +145,25 @@ async def test_the_note_on_other_ralphs_is_for_who_registers(tmp_path: Path) -> 
     checked = registration.candidate(wanted, {"api": known["api"]}, regent._services)
     assert [note for note in checked.notes if note.startswith("api works in the same work tree")]
     await events.close()
+
+
+async def test_a_check_that_is_over_is_none_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its thread may take longer to end than the next request to come."""
+    leave, run = threading.Event(), threading.Thread.run
+
+    def run_and_stay(thread: threading.Thread) -> None:
+        run(thread)
+        leave.wait(10)
+
+    regent, events = await a_regent(tmp_path)
+    monkeypatch.setattr(threading.Thread, "run", run_and_stay)
+    wanted = registration.Registration(str(tmp_path / "gone"), ["true"])
+    try:
+        for _ in range(2):
+            with pytest.raises(DirectoryUnusable, match="cannot be used"):
+                await registration.checked(wanted, {}, regent._services)
+    finally:
+        leave.set()
+        await events.close()
