@@ -327,8 +327,7 @@ def name_list(names: Iterable[bytes], most: int = SHOWN) -> str:
 
 def readable(name: bytes) -> str:
     """Return a name for people, with a question mark for each character that cannot be printed."""
-    text = name.decode(errors="replace")
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return "".join(char if char.isprintable() else "?" for char in name.decode(errors="replace"))
 
 
 # A repository's own settings do not count where a run could have written them (M2, M3).

@@ -247,8 +247,7 @@ def _red(queue: LandingQueue, batch: LandingBatch, at: Moment) -> LandingQueue:
     if len(batch.ids) > 1:
         return replace(queue, batch=None, suspects=batch.ids)
     why = f"{batch.fault} on top of {short_sha(batch.base)}"
-    queue = _refused(queue, batch.ids[0], why, batch.tail, at)
-    return replace(queue, batch=None, suspects=())
+    return replace(_refused(queue, batch.ids[0], why, batch.tail, at), batch=None, suspects=())
 
 
 def _refused(queue: LandingQueue, id: int, why: str, tail: str, at: Moment) -> LandingQueue:

@@ -43,7 +43,7 @@ def failed(
     lines = tuple(line[:MOST_LINE_CHARS] for line in event.lines[-LINES_KEPT:])
     previous = model.Previous(iteration.nth, iteration.agent, kind, why, lines)
     session = event.session if kind in RESUMED and event.worked else None
-    task = next((each for each in tasks.tasks_of(loop.plan) if each.id == iteration.task.id), iteration.task)
+    task = tasks.as_listed(iteration.task, loop.plan) or iteration.task
     iteration = replace(iteration, task=task, previous=previous, session=session)
     loop = replace(loop, ledger=tasks.failed_once(loop.ledger, iteration.task, previous))
     is_done = iteration.commits and not tasks.is_open(task, loop.ledger)  # it failed only after that
@@ -52,7 +52,8 @@ def failed(
     if is_done:
         out = [each for each in after.orders if isinstance(each, model.ReportAgentOut)]
         loop = transitions.with_pool(replace(loop, failing=0), pool_of(after.loop, policy))
-        after, next_words = finished(loop, iteration, is_done=True).preceded_by(*out), "its task is done"
+        after = finished(loop, iteration, "done", complete=True).preceded_by(*out)
+        next_words = "its task is done"
     # One checkpoint, before anything else: that of the sequel says more, where it has one.
     own = [order for order in after.orders if isinstance(order, model.SaveCheckpoint)]
     others = [_logged(order) for order in after.orders if not isinstance(order, model.SaveCheckpoint)]
@@ -213,11 +214,11 @@ def _give_up_task(loop: Loop, iteration: Iteration) -> LoopStep:
     return finished(replace(loop, ledger=ledger, failing=loop.failing + 1), iteration)
 
 
-def finished(loop: Loop, iteration: Iteration, *, is_done: bool = False) -> LoopStep:
-    """Report the end of an iteration that failed, or whose task is done all the same."""
+def finished(loop: Loop, iteration: Iteration, words: str = "", *, complete: bool = False) -> LoopStep:
+    """Report the end of an iteration in ``words``; without any, it failed as its last attempt did."""
     memory = replace(loop.memory, iteration=loop.memory.iteration + 1, idle_successes=0)
     ledger = tasks.unjudged(loop.ledger, tasks.sync_with_plan(loop.ledger, loop.plan))
     stage = model.AwaitingVerdict(iteration, promised=False)
-    summary = "done" if is_done else f"failed: {ledger[iteration.task.id].last_failure}"
-    finish = model.FinishIteration(iteration, failed=not is_done, complete=is_done, summary=summary)
+    said = words or f"failed: {ledger[iteration.task.id].last_failure}"
+    finish = model.FinishIteration(iteration, failed=not words, complete=complete, summary=said)
     return LoopStep(replace(loop, ledger=ledger, memory=memory, stage=stage), (finish,))

@@ -107,9 +107,11 @@ def _wait_left(resumed: Checkpoint, agent: str, at: Moment, policy: LoopPolicy) 
 def _rested(loop: Loop, was: model.Resting, at: Moment, policy: LoopPolicy) -> LoopStep:
     pool = transitions.pool_after(loop, policy, loop.memory.last_agent)
     agent = pool.first(at) if was.for_an_agent else was.iteration.agent
-    left = {task.id for task in tasks.open_tasks(loop.plan, loop.ledger)}
-    if was.iteration.task.id not in left and tasks.is_open(was.iteration.task, loop.ledger):
-        after = finished(loop, was.iteration, is_done=True)  # a person did it in the wait
+    task = tasks.as_listed(was.iteration.task, loop.plan)
+    is_gone = task is None or not tasks.is_open(task, loop.ledger)
+    if is_gone and tasks.is_open(was.iteration.task, loop.ledger):  # by a person's hand, during the wait
+        words = "its task is not in the list any more" if task is None else "done"
+        after = finished(loop, was.iteration, words, complete=task is not None)
     elif (over := transitions.end_now(loop, was.iteration, at, policy)) is not None:
         after = over
     elif agent is None:

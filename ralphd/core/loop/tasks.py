@@ -54,6 +54,11 @@ def tasks_of(plan: Plan | None) -> tuple[Task, ...]:
     return (PROMPT_ALONE,) if plan is None else (*plan.added, *(plan.tasks or (PROMPT_ALONE,)))
 
 
+def as_listed(task: Task, plan: Plan | None) -> Task | None:
+    """Return a task as the list has it now; None if it was removed."""
+    return next((each for each in tasks_of(plan) if each.id == task.id), None)
+
+
 def unticked(plan: Plan | None) -> set[str]:
     """Return the ids of the open tasks in the list itself."""
     return set() if plan is None else {task.id for task in plan.open}

@@ -166,8 +166,7 @@ def _forget(git: GitRunner, reverts: str, head: str, label: str, last: str | Non
 
 def _reverted(git: GitRunner, tip: str, base: str) -> tuple[Change, ...]:
     with suppress(NotDone):  # commits that are lost are reverted again
-        commits = first_parents(git, base, tip)[:MOST]
-        return tuple(each for each in commits if each.reverts)
+        return tuple(each for each in first_parents(git, base, tip)[:MOST] if each.reverts)
     return ()
 
 
