@@ -141,19 +141,22 @@ def edited_text(text: str, path: KeyPath, value: object, file: Path) -> str:
             raise UsageError(f"{dotted(path)} does not exist: nothing was written", why=why, mend=mend)
         _put(expected, path, value)
         _put(document, path, value)
-        edited = tomlkit.dumps(document)
-        if value is None:  # with a table tomlkit removes the comments above the next one
-            old, new = text.splitlines(keepends=True), edited.splitlines(keepends=True)
-            at = len(new) - len(os.path.commonprefix([old[::-1], new[::-1]]))  # noqa: RUF071 - lists of lines
-            gone = old[at : at + len(old) - len(new)] if old[:at] == new[:at] else []
-            last = max((i for i, line in enumerate(gone) if line.strip()[:1] not in ("", "#")), default=-1)
-            edited = "".join([*new[:at], *gone[last + 1 :], *new[at:]])
+        edited = _with_comments(text, tomlkit.dumps(document)) if value is None else tomlkit.dumps(document)
         if text.count("\n") == text.count("\r\n") > 0:  # tomlkit ends a new line with LF
             edited = re.sub(r"\r?\n", "\r\n", edited)
         if tomllib.loads(edited) == expected:
             return edited
     what = f"{dotted(path)} cannot be changed in {file.name} by a program: nothing was written"
     raise UsageError(what, why="in its layout another key would change too", mend="ralphctl config edit")
+
+
+def _with_comments(text: str, edited: str) -> str:
+    """Return ``edited`` with the comments above the next table: tomlkit removes them with a table."""
+    old, new = text.splitlines(keepends=True), edited.splitlines(keepends=True)
+    at = len(new) - len(os.path.commonprefix([old[::-1], new[::-1]]))  # noqa: RUF071 - lists of lines
+    gone = old[at : at + len(old) - len(new)] if old[:at] == new[:at] else []
+    last = max((i for i, line in enumerate(gone) if line.strip()[:1] not in ("", "#")), default=-1)
+    return "".join([*new[:at], *gone[last + 1 :], *new[at:]])
 
 
 def key_path(key: str) -> KeyPath:

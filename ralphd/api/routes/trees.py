@@ -24,8 +24,7 @@ async def start_in_worktrees(host: TheHost, asked: bodies.WorktreeRequest) -> Re
     """
     registration = Registration(**asked.model_dump(include={*bodies.RegisterRequest.model_fields}))
     order = WorktreeOrder(registration, asked.branch, asked.from_ref, tuple(asked.tasks), asked.count)
-    views = await host.start_in_worktrees(order)
-    return json_bytes(b'{"ralphs":[' + b",".join(views) + b"]}", 201)
+    return json_bytes(b'{"ralphs":[' + b",".join(await host.start_in_worktrees(order)) + b"]}", 201)
 
 
 @router.get("", responses=answers(schemas.WorktreesView))
