@@ -203,7 +203,7 @@ def read_description(path: Path) -> Description:
     """Read a description. Raise ConfigFaults with all its faults."""
     try:
         with path.open("rb") as file:
-            description = _adapter().validate_python(tomllib.loads(file.read(_MAX_BYTES).decode()))
+            description = _adapter().validate_python(tomllib.loads(file.read(_MAX_BYTES).decode("utf-8-sig")))
         faults = _beyond_types(description)
     except ValidationError as fault:
         faults = [_in_words(error) for error in fault.errors()]

@@ -329,6 +329,7 @@ def test_the_example_of_the_how_to_can_be_used_as_it_stands(tmp_path: Path) -> N
     described = (DOCS / "examples" / "heron.toml").read_text(encoding="utf-8")
     patterns = (DOCS / "examples" / "heron_patterns.toml").read_text(encoding="utf-8")
     given = read_description(_file(tmp_path, described))
+    assert read_description(_file(tmp_path, f"\ufeff{described}")) == given, "as editors on Windows write it"
     known = patterns_of("general", _file(tmp_path, patterns))
     agent = Cli(name="heron", description=given, patterns=known, outside={})
     reader = agent.parser()
