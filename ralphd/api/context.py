@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncGenerator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -33,8 +33,7 @@ async def the_host(request: Request) -> "Host":
     if request.scope["query_string"] and not request.scope["route"].dependant.query_params:
         mend = "GET /openapi.json lists what it takes in its body"
         raise UsageError(f"{request.url.path} takes no query parameters", mend=mend)
-    host: Host = request.app.state.host
-    return host
+    return cast("Host", request.app.state.host)
 
 
 TheHost: TypeAlias = Annotated["Host", Depends(the_host)]

@@ -3,11 +3,13 @@
 import asyncio
 import logging
 import threading
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from fastapi.routing import APIRoute
 
-from ralphd.api.app import Api
+from ralphd.api.app import Api, create_app
+from ralphd.api.context import the_host
 from ralphd.daemon.registration import Registration
 from tests.api.memory_host import a_view
 from tests.api.serving import Whole
@@ -111,6 +113,16 @@ async def test_now_in_the_query_is_refused_and_not_overlooked(api: Whole) -> Non
 
     assert reply.status_code == 422
     assert api.host.asked == []
+
+
+def test_every_route_refuses_unknown_queries(api: Whole) -> None:
+    asked = {route.path: route.dependant for route in create_app(cast("Any", api.host)).routes
+             if isinstance(route, APIRoute)}  # fmt: skip
+
+    assert len(asked) > 30
+    assert [
+        path for path, each in asked.items() if the_host not in [it.call for it in each.dependencies]
+    ] == []
 
 
 async def test_ralphs_are_listed_looked_at_and_forgotten(api: Whole) -> None:
