@@ -408,6 +408,22 @@ async def test_two_machines_with_one_name_are_told_once(
         assert not three.member.services.problems(), "the record that was there is of a machine that is gone"
 
 
+async def test_nothing_is_taken_before_its_own_record_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What stands there under its name may be of the daemon before, with other labels and logins."""
+    before = HostRecord(HostName("h1"), "b0", "1", slots=1)
+    monkeypatch.setattr(members.Member, "record", lambda _: before)
+    hub = MemoryHub()
+    await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+    async with a_machine(hub, tmp_path, "h1") as one:
+        await eventually(lambda: one.member.picture.hosts and one.member.picture.items)
+        assert not one.member.may_take(members._lease_key(ITEM), ITEM.id)
+        monkeypatch.setattr(members.Member, "record", lambda _: replace(before, boot="b1"))
+        one.member._changed.set()
+        await eventually(lambda: one.held)
+
+
 async def test_a_wiped_hub_gets_its_items_again(tmp_path: Path) -> None:
     hub = MemoryHub()
     held = replace(ITEM, state=ItemState.HELD)
