@@ -391,18 +391,26 @@ async def test_two_machines_with_one_name_are_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each shows its own record again and again: the problem stays, and no item is taken."""
-    monkeypatch.setattr(members, "PRESENCE_S", 0.2)
-    hub = MemoryHub()
-    async with a_machine(hub, tmp_path, "h1") as one, a_machine(hub, tmp_path, "h1", boot="b2") as two:
-        await eventually(lambda: one.member.services.problems() and two.member.services.problems())
-        await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
-        seen = hub.values[Bucket.HOSTS]["h1"].revision
-        await eventually(lambda: hub.values[Bucket.HOSTS]["h1"].revision > seen + 20)
+    monkeypatch.setattr(members, "PRESENCE_S", 0.05)
+    hub, at = MemoryHub(), [0.0]  # a slow machine must not find that the other has gone
+    async with a_machine(hub, tmp_path, "h1") as one:
+        async with a_machine(hub, tmp_path, "h1", boot="b2") as two:
+            for each in (one, two):
+                each.member.picture.monotonic = lambda: at[0]
+            await eventually(lambda: one.member.services.problems() and two.member.services.problems())
+            await put(hub, Bucket.ITEMS, ITEM.id, ITEM)
+            seen = hub.values[Bucket.HOSTS]["h1"].revision
+            await eventually(lambda: hub.values[Bucket.HOSTS]["h1"].revision > seen + 20)
 
-        assert Counter(record.getMessage() for record in caplog.records) == {
-            f"degraded: fleet name: another machine uses the name h1: boot {boot}": 1 for boot in ("b1", "b2")
-        }
-        assert (one.held, two.held) == ([], [])
+            assert Counter(record.getMessage() for record in caplog.records) == {
+                f"degraded: fleet name: another machine uses the name h1: boot {boot}": 1
+                for boot in ("b1", "b2")
+            }
+            assert (one.held, two.held) == ([], [])
+        at[0] = 3 * members.PRESENCE_S
+        await eventually(lambda: one.held)
+        assert not one.member.services.problems(), "the other machine has gone"
+        one.held[0].ended.set()
     async with a_machine(hub, tmp_path, "h1", boot="b3") as three:
         await eventually(lambda: three.held)
         assert not three.member.services.problems(), "the record that was there is of a machine that is gone"
