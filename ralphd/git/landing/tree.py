@@ -9,10 +9,10 @@ installed packages.
 #
 # The tests of a refused branch must not decide about the next one, but they can write the tree, its index and
 # the repository's settings. So the index is made again, git reads no setting of the repository (isolated),
-# and files are compared by content; what is as in the commit keeps its time, for make and the like. Another
-# file stays only if a .gitignore of the commit ignores it; other .gitignore files are removed first.
+# and compares the content of each file with the commit's, byte by byte; what is as in the commit keeps its
+# time, for make and the like. Another file stays only if a .gitignore of the commit ignores it; other
+# .gitignore files are removed first.
 
-import hashlib
 import os
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,7 +24,6 @@ from typing import Final
 from ralphd.git.landing.merge import KEPT_REFS
 from ralphd.git.rewrite.reapply import REBASED
 from ralphd.git.runner import GitRunner, NotDone, isolated, name_list
-from ralphd.plain_files import Descriptor
 
 LIMIT_S: Final = 600.0
 REASON: Final = "ralphd: the landing queue"
@@ -34,7 +33,8 @@ MOST_PATH: Final = 1000
 _RULES: Final = frozenset([b".git", b".gitignore", b".gitattributes", b"ralph.toml"])
 """What changes how the files beside it are read: it is the commit's, or absent."""
 _CONVERTED: Final = (b"eol", b"ident", b"working-tree-encoding")
-_CHUNK: Final = 1 << 20
+_AS_BYTES: Final = "* -text\n"
+"""Attributes without which git takes a file for unchanged that has other line ends."""
 _LINK: Final = b"120000"
 _MODES: Final = {0o100: b"100755", 0: b"100644"}
 
@@ -67,37 +67,38 @@ def prepare(
     with isolated(git, scratch) as env:
         git.output("read-tree", commit, env=env)
         others = _clear(os.fsencode(tree), _files(git, env))
+        (attributes := Path(env["GIT_COMMON_DIR"], "info", "attributes")).parent.mkdir()
+        attributes.write_text(_AS_BYTES)
         git.run("update-index", "-q", "--refresh", env=env)
+        attributes.unlink()
         git.output("checkout-index", "--all", "--force", "--index", "--quiet", env=env)
         _sweep(git, env, os.fsencode(tree), others, is_whole=is_whole)
     git.output("update-ref", "--no-deref", "-m", "ralph: tested", "HEAD", commit, env=git.identity)
 
 
-def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, tuple[bytes, str]]:
-    """Return mode and blob of each file of the index. Raises NotTestable for what is not checked out."""
+def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the mode of each file of the index. Raises NotTestable for what is not checked out."""
     entries = (entry.partition(b"\t") for entry in git.output("ls-files", "-s", "-z", env=env).split(b"\0"))
-    fields = {name: about.split(b" ") for about, _, name in entries if name}
-    files = {name: (mode, sha.decode()) for name, (mode, sha, _) in fields.items()}
-    if any(mode == b"160000" for mode, _ in files.values()):
+    files = {name: about[:6] for about, _, name in entries if name}
+    if b"160000" in files.values():
         raise NotTestable("the repository has submodules, which the landing queue does not check out")
     if any(name.rpartition(b"/")[2] == b".gitattributes" for name in files):
         words = ("check-attr", "-z", "--stdin", "--cached", "filter", *map(os.fsdecode, _CONVERTED))
         values = git.output(*words, given=files, env=env).split(b"\0")
-        filtered, converted = list[bytes](), set[bytes]()
+        filtered = list[bytes]()
         for name, key, value in zip(values[::3], values[1::3], values[2::3], strict=False):
             if key in _CONVERTED and value not in (b"unspecified", b"unset"):
-                converted.add(name)
+                files[name] = b""  # written each time
             elif key == b"filter" and os.fsdecode(value) in git.filters:
                 filtered.append(name)
         if filtered:
             shown = name_list(filtered)
             raise NotTestable(f"files go through a filter (LFS or the like), which is not run: {shown}")
-        files |= {name: (files[name][0], "") for name in converted}  # written each time
     return files
 
 
-def _clear(top: bytes, files: Mapping[bytes, tuple[bytes, str]]) -> list[bytes]:
-    """Remove what is not as in the commit from the folders that it has. Return what it does not know."""
+def _clear(top: bytes, files: Mapping[bytes, bytes]) -> list[bytes]:
+    """Remove what git could not replace from the folders of the commit. Return what it does not know."""
     folders, others = {b""}, list[bytes]()
     for name in files:
         while (name := name.rpartition(b"/")[0]) not in folders:
@@ -108,7 +109,7 @@ def _clear(top: bytes, files: Mapping[bytes, tuple[bytes, str]]) -> list[bytes]:
             if name in folders:
                 is_wrong = not stat.S_ISDIR(os.lstat(path).st_mode)
             elif name in files:
-                is_wrong = not _is_as(path, *files[name])
+                is_wrong = not _is_plain(path, files[name])
             else:
                 is_wrong = rule and name != b".git"
                 others += [] if rule else [name]
@@ -158,30 +159,13 @@ def _listed(top: bytes, folder: bytes) -> Iterator[bytes]:
             yield folder + b"/" + name if folder else name
 
 
-def _is_as(path: bytes, mode: bytes, blob: str) -> bool:
-    """Whether a file has this content and mode, no other name, and can be read and written."""
+def _is_plain(path: bytes, mode: bytes) -> bool:
+    """Whether a file has this mode, no other name, and can be read and written."""
     status = os.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
-        target = os.readlink(path)  # noqa: PTH115
-        return mode == _LINK and _blob_of([target], len(target), blob) == blob
-    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_mode & 0o7600 == 0o600
-    if not (blob and is_plain and _MODES[status.st_mode & 0o100] == mode):
-        return False
-    try:
-        with Descriptor(os.fsdecode(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY) as file:
-            size, is_plain = min(status.st_size + 1, _CHUNK), stat.S_ISREG(os.fstat(file).st_mode)
-            return is_plain and _blob_of(iter(lambda: os.read(file, size), b""), status.st_size, blob) == blob
-    except OSError:  # it is somebody else's
-        return False
-
-
-def _blob_of(chunks: Iterable[bytes], size: int, like: str) -> str:
-    """Return git's name for this content, made as ``like``."""
-    digest = hashlib.new("sha1" if len(like) == 40 else "sha256", usedforsecurity=False)
-    digest.update(b"blob %d\0" % size)
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
+    if not stat.S_ISREG(status.st_mode):
+        return stat.S_ISLNK(status.st_mode) and mode == _LINK
+    is_own = status.st_nlink == 1 and status.st_mode & 0o7600 == 0o600
+    return is_own and _MODES[status.st_mode & 0o100] == mode
 
 
 def _delete(path: bytes) -> None:

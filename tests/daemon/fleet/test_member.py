@@ -407,7 +407,7 @@ async def test_two_machines_with_one_name_are_told_once(
                 for boot in ("b1", "b2")
             }
             assert (one.held, two.held) == ([], [])
-        at[0] = 3 * members.PRESENCE_S
+        at[0] = 1.0
         await eventually(lambda: one.held)
         assert not one.member.services.problems(), "the other machine has gone"
         one.held[0].ended.set()

@@ -209,6 +209,18 @@ def test_files_that_are_converted_are_written_each_time(tree: Tree) -> None:
     assert (tree.path / "shared").read_bytes() == b"1\r\n"
 
 
+@pytest.mark.parametrize("left", [b"1\r\n", b"2\n"])
+def test_files_are_compared_byte_by_byte(tree: Tree, left: bytes) -> None:
+    """Git itself takes other line ends for the same, and the tests have left the time of the commit's file."""
+    tree.commit = tree.place.commit("text", **{".gitattributes": "* text=auto\n"})
+    tree.prepare()
+    before = (tree.path / "shared").stat()
+    (tree.path / "shared").write_bytes(left)
+    os.utime(tree.path / "shared", ns=(before.st_atime_ns, before.st_mtime_ns))
+    tree.prepare()
+    assert (tree.path / "shared").read_bytes() == b"1\n"
+
+
 def test_a_filter_is_refused_whatever_the_tree_says(tree: Tree) -> None:
     tree.place("config", "filter.lfs.clean", "cat")
     (tree.path / ".gitattributes").write_text("* filter=lfs\n")  # by a test
