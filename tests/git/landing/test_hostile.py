@@ -211,7 +211,7 @@ def test_files_that_are_converted_are_written_each_time(tree: Tree) -> None:
 
 @pytest.mark.parametrize("left", [b"1\r\n", b"2\n"])
 def test_files_are_compared_byte_by_byte(tree: Tree, left: bytes) -> None:
-    """Git itself takes other line ends for the same, and the tests have left the time of the commit's file."""
+    """Git itself takes other line ends for the same; the tests have left the file its time."""
     tree.commit = tree.place.commit("text", **{".gitattributes": "* text=auto\n"})
     tree.prepare()
     before = (tree.path / "shared").stat()
