@@ -303,7 +303,8 @@ class Vault:
         return "" if is_usable else "its index or its configuration is unusable"
 
     def _has(self, git: Path, sha: str) -> bool:
-        return (self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}") or (0, b""))[0] == 0
+        answer = self._ask(git, "cat-file", "-e", f"{sha}^{{tree}}")
+        return answer is None or answer[0] == 0  # a slow disk is no evidence that it is gone
 
     def _ask(self, git: Path, *words: str) -> tuple[int, bytes] | None:
         return repo.answer(self.top, f"--git-dir={git}", *words, limit_s=CHECK_LIMIT_S, env=SAFE)

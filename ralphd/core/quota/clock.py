@@ -220,11 +220,14 @@ def short_name(by: str) -> str:
 
 def state_of(clock: QuotaClock, at: Moment) -> str:
     """Return ``open``, ``limited`` or ``probing``. Once reset, an account that nobody uses is open."""
-    if clock.limit is None or at < clock.limit.until:
-        return "open" if clock.limit is None else "limited"
-    is_probing = clock.probe is not None and at < clock.probe.since + model.PROBE_S
-    is_probing = is_probing or _turn_elsewhere(clock, at) is not None
-    return "probing" if is_probing else "limited" if clock.waiting or clock.working else "open"
+    if clock.limit is None:
+        return "open"
+    if at < clock.limit.until:
+        return "limited"
+    is_probed_here = clock.probe is not None and at < clock.probe.since + model.PROBE_S
+    if is_probed_here or _turn_elsewhere(clock, at) is not None:
+        return "probing"
+    return "limited" if clock.waiting or clock.working else "open"
 
 
 def news_of(clock: QuotaClock) -> tuple[str, str, dict[str, Any]] | None:
