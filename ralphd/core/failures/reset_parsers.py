@@ -170,6 +170,8 @@ def read_moment(text: str, *, now: Moment, zone: tzinfo | None = None, at: int =
     if parts == _Parts():
         return None
     named, zone_end = _zone_at(text, end) or (None, end)
+    if named is not None and (between := _BETWEEN.match(text, zone_end)):  # ``9 AM EST on Dec 3``
+        zone_end = parts.take(text, between.end()) or zone_end
     if named is None and _PLACE.match(text, end):  # a machine without tzdata: the local time is another one
         return WrittenMoment((), False, zone_end)
     moments = tuple(_ahead(parts, now, named or zone or UTC))
@@ -299,7 +301,8 @@ _PROSE: Final = re.compile(
     r"""(?<![\w-])(?:
       (?P<pace>retrying|reconnecting)(?:\s{1,4}again)?\s{1,8}(?P<in1>in|after)
     | (?:try|trying|retry|available|accessible|unblocked|unlocked|lifted|restored|back)
-      (?:\s{1,8}it)?(?:\s{1,8}again)?(?:\s{1,8}later)?(?:(?:\s{0,2}:)?\s{1,8}(?:(?P<in2>in|after)|at|on)|(?=:\s))
+      (?:\s{1,8}it)?(?:\s{1,8}again)?(?:\s{1,8}later)?(?:(?:\s{0,2}:)?\s{1,8}(?:(?P<in2>in|after)|at|on)
+      |(?=:\s|\s{1,8}to(?:day|morrow)\b))
     | (?<!connection\s)(?:resets?|resetting|renews?|refresh(?:es)?|replenish(?:es)?|restarts?)
       (?:\s{1,8}(?:again|automatically|time))?(?:\s{0,2}:)?(?:\s{1,8}(?:(?P<in3>in|after)|at|on))?
     | (?:limited|blocked|unavailable|exhausted|suspended|wait)\s{1,8}until
