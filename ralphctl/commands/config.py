@@ -45,7 +45,12 @@ def check(directory: str | None) -> None:
     """Check the configuration of DIRECTORY (default: this one). Exits with 78 if it has faults."""
     from ralphctl.setup import config_show
 
-    click.echo(config_show.check(_directory(directory), os.environ, as_json=wants_json()))
+    try:
+        click.echo(config_show.check(_directory(directory), os.environ, as_json=wants_json()))
+    except ConfigFaults as fault:
+        if wants_json():
+            click.echo(config_show.faults(fault))
+        raise
 
 
 @click.command(cls=CommonCommand)

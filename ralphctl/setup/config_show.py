@@ -62,6 +62,11 @@ def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False)
     return "\n".join(lines + [f"{key}: {_NO_EFFECT}" for key in configuration.not_built_yet()])
 
 
+def faults(found: ConfigFaults) -> str:
+    """Return what ``check`` prints as JSON where there are faults."""
+    return _json({"faults": found.why.splitlines() or [found.what], "not_built_yet": []})
+
+
 def _agent_faults(configuration: Configuration, environ: Mapping[str, str]) -> Iterator[ConfigFault]:
     agents, accounts = configuration.agents, configuration.accounts.named
     others = fallback_chain(agents.primary, agents.fallback, agents.named)

@@ -1,5 +1,6 @@
 """What cannot be done is answered with what, why and what to do, and changes nothing."""
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -323,6 +324,10 @@ def test_all_faults_of_a_configuration_are_told_at_once(person: Person) -> None:
         assert [line for line in said.stderr.splitlines() if "ralph.toml" in line] == [
             line for line in checked.stderr.splitlines() if "ralph.toml" in line
         ]
+        as_json = person("config", "check", str(place), "--json")
+        assert as_json.returncode == 78, as_json
+        faults = json.loads(as_json.stdout)["faults"]
+        assert [f"  {fault}" for fault in faults] == as_json.stderr.splitlines()[1:6]
 
 
 def test_a_configuration_that_is_no_toml_is_told_with_its_line(person: Person) -> None:
