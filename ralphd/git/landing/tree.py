@@ -10,8 +10,8 @@ installed packages.
 # The tests of a refused branch must not decide about the next one, but they can write the tree, its index and
 # the repository's settings. So the index is made again, git reads no setting of the repository (isolated),
 # and compares the content of each file with the commit's, byte by byte; what is as in the commit keeps its
-# time, for make and the like. Another file stays only if a .gitignore of the commit ignores it; other
-# .gitignore files are removed first.
+# time, for make and the like. Another file stays only if a .gitignore of the commit ignores it. Files with
+# rules for git are removed first, also those of the commit: until they are written, it reads the index.
 
 import os
 import stat
@@ -87,7 +87,7 @@ def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, bytes]:
         values = git.output(*words, given=files, env=env).split(b"\0")
         filtered = list[bytes]()
         for name, key, value in zip(values[::3], values[1::3], values[2::3], strict=False):
-            if key in _CONVERTED and value not in (b"unspecified", b"unset"):
+            if key in _CONVERTED and value not in (b"unspecified", b"unset", b"lf"):
                 files[name] = b""  # written each time
             elif key == b"filter" and os.fsdecode(value) in git.filters:
                 filtered.append(name)
@@ -109,7 +109,7 @@ def _clear(top: bytes, files: Mapping[bytes, bytes]) -> list[bytes]:
             if name in folders:
                 is_wrong = not stat.S_ISDIR(os.lstat(path).st_mode)
             elif name in files:
-                is_wrong = not _is_plain(path, files[name])
+                is_wrong = rule or not _is_plain(path, files[name])
             else:
                 is_wrong = rule and name != b".git"
                 others += [] if rule else [name]

@@ -102,6 +102,15 @@ def poison_attributes(tree: Tree) -> None:
     (tree.path / "ralph.toml").write_text(RULES, "utf-16")
 
 
+def poison_own_attributes(tree: Tree) -> None:
+    tree.commit = tree.place.commit("attributes", **{".gitattributes": "*.png binary\n"})
+    tree.prepare()
+    tree.exact |= tree.files()
+    (tree.path / ".gitattributes").write_text("* working-tree-encoding=UTF-16\n")
+    (tree.path / "ralph.toml").write_text(RULES, "utf-16")
+    (tree.path / "shared").write_bytes(b"1\n".decode().encode("utf-16"))
+
+
 def poison_modes(tree: Tree) -> None:
     (tree.path / "t/test.sh").chmod(0o4755)
     (tree.path / "ralph.toml").chmod(0)
@@ -141,6 +150,7 @@ def poison_index(tree: Tree) -> None:
     [
         *(lambda tree, flag=flag: poison_flag(tree, flag) for flag in FLAGS),
         *(poison_excludes, poison_own_ignore, poison_sparse, poison_attributes, poison_modes),
+        poison_own_attributes,
         *(poison_nested, poison_links, poison_index),
     ],
 )
@@ -219,6 +229,15 @@ def test_files_are_compared_byte_by_byte(tree: Tree, left: bytes) -> None:
     os.utime(tree.path / "shared", ns=(before.st_atime_ns, before.st_mtime_ns))
     tree.prepare()
     assert (tree.path / "shared").read_bytes() == b"1\n"
+
+
+def test_files_with_the_line_ends_of_the_commit_keep_their_times(tree: Tree) -> None:
+    tree.commit = tree.place.commit("lf", **{".gitattributes": "* text=auto eol=lf\n"})
+    tree.prepare()
+    before = (tree.path / "shared").stat()
+    tree.prepare()
+    after = (tree.path / "shared").stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_filter_is_refused_whatever_the_tree_says(tree: Tree) -> None:
