@@ -139,7 +139,8 @@ def explain(name: str | None, run: int | None, attempt: str | None, lists: bool)
     if lists:
         as_json, line = wants_json(), explanation.kept_line
         lines = [json.dumps(each) if as_json else line(each, name, now) for each in kept]
-        click.echo("\n".join(lines or [f"no explanation is kept for {name} yet"]))
+        if lines or not as_json:
+            click.echo("\n".join(lines or [f"no explanation is kept for {name} yet"]))
         return
     if run is not None or attempt is not None:
         which = str(run) if attempt is None else attempt

@@ -125,6 +125,14 @@ def test_the_command_prints_the_page_or_the_reply(daemon: FakeDaemon, ctl: Ctl, 
     assert json.loads(raw.stdout) == SHORT
 
 
+def test_no_explanation_is_no_line_of_json(daemon: FakeDaemon, ctl: Ctl) -> None:
+    daemon.views = {"api": view()}
+    daemon.on("GET /v1/ralphs/api/explain", lambda _: Answer(SHORT))
+
+    assert ctl("explain", "--list").stdout == "no explanation is kept for api yet\n"
+    assert ctl("explain", "--list", "--json").stdout == ""
+
+
 def test_an_unknown_ralph_ends_with_4(daemon: FakeDaemon, ctl: Ctl) -> None:
     daemon.on("GET /v1/ralphs/bob/explain", lambda _: problem("unknown-ralph", 404, "no ralph is called bob"))
 
