@@ -78,7 +78,7 @@ def _night(name: str | None, since: float | None, *, every: bool) -> int:
     else:
         colour, encoding = has_colour(sys.stdout), sys.stdout.encoding
         print(night.page(strips, begin, now, width, encoding=encoding, colour=colour))
-    return status_exit_code([strip.row.word for strip in strips])
+    return status_exit_code([strip.row.view["state"] for strip in strips])
 
 
 def _watch(query: fast_status.StatusQuery) -> int:

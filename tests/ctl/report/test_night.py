@@ -93,6 +93,10 @@ def test_the_command_needs_no_daemon_and_takes_a_time(
     document = json.loads(shown.stdout)
     assert [each["name"] for each in document["ralphs"]] == ["docs", "demo", "infra"]
     assert ctl("status", "--night", "demo", cwd=tmp_path).returncode == 0
+    limited = {"state": "paused", "wait": {"reason": "usage_limit", "until": rfc3339(NOW + 60)}}
+    ralph(tmp_path / "state", iter(()), "limited", **limited)
+    for words in (["--night"], []):
+        assert ctl("status", "limited", *words, cwd=tmp_path).returncode == 75
     assert document["daemon"] is None
     refused = (["--since", "soon"], ["--since", "2099-01-01"], ["--short"], ["--watch"], ["--format", "x"])
     for words in (["--since", "8h"], *(["--night", *each] for each in refused)):
