@@ -100,7 +100,6 @@ def cost(names: tuple[str, ...], since: float | None) -> None:
     Without NAME, the ralph of this directory, else all ralphs. Works without a daemon.
     """
     from ralphctl.report import text
-    from ralphctl.report.model import ReportCost
 
     now, seen = time.time(), {}
     reports = _reports(names, last_evening(now) if since is None else since, now)
@@ -108,8 +107,7 @@ def cost(names: tuple[str, ...], since: float | None) -> None:
         seen = {view["name"]: view.get("seen") for view in click_ext.the_client().views()}
     pairs = [(report, seen.get(report.source.name) or {}) for report in reports]
     if len(reports) > 1:
-        costs = (report.summary.cost + text.seen_cost(report, found) for report, found in pairs)
-        click.echo(f"in all  {text.cost_words(sum(costs, ReportCost()))}\n")
+        click.echo(f"in all  {text.together(pairs)}\n")
     _print([text.cost_page(report, found, now) for report, found in pairs])
 
 

@@ -58,16 +58,12 @@ def overview(reports: Sequence[RalphReport], since: float, to: float, now: float
     """Return a few lines on each ralph, those that need a person first."""
     ordered = sorted(reports, key=lambda each: (not each.needs_you, overview_words.Row(each.view).order))
     blocked = sum(report.needs_you for report in reports)
-    silent = sum(report.has_untold_costs for report in reports)
-    total = sum((report.summary.cost for report in reports), ReportCost())
-    unknown = f"unknown for {count(silent, 'ralph')}" if silent else ""
-    costs = filter(None, (cost_words(total) if silent < len(reports) else "", unknown))
     begin, _ = model.strip_span(reports)
     begins = f"; the strips begin at {clock(begin, now)}" if begin > since else ""
     rows = (
         ("report", _span(since, to, now) + begins),
         ("done", f"{count(sum(len(report.summary.done) for report in reports), 'task')} in this span"),
-        ("cost", "; ".join(costs)),
+        ("cost", together([(report, {}) for report in reports])),
         ("next", f"{typed(f'ralphctl report {ordered[0].source.name}')}  (the full report)"),
     )
     items = []
@@ -160,6 +156,14 @@ def cost_page(report: RalphReport, seen: View, now: float) -> ReportPage:
     rows = [(key, found[key]) for key in keys if found[key]]
     costs = tuple(section for section in whole.sections if section.title.startswith("Cost by"))
     return ReportPage(whole.name, whole.state, tuple(rows), costs)
+
+
+def together(pairs: Sequence[tuple[RalphReport, View]]) -> str:
+    """Return what ralphs cost in all, with what was ``seen`` of each, and of how many that is unknown."""
+    total = sum((report.summary.cost + seen_cost(report, seen) for report, seen in pairs), ReportCost())
+    silent = sum(report.has_untold_costs and not seen.get("cost_usd") for report, seen in pairs)
+    unknown = f"unknown for {count(silent, 'ralph')}" if silent else ""
+    return "; ".join(filter(None, (cost_words(total) if silent < len(pairs) else "", unknown)))
 
 
 def seen_cost(report: RalphReport, seen: View) -> ReportCost:

@@ -169,6 +169,9 @@ def test_the_sum_of_costs_includes_what_the_output_of_a_run_shows(
     daemon.views = {name: fake.view(name, seen={"cost_usd": 1.25}) for name in ("demo", "loop")}
     said = ctl("cost").stdout
     assert "$1.25 (seen in output of the current run)" in said and said.startswith("in all  $1.75\n\n"), said
+    daemon.views = {name: fake.view(name) for name in ("demo", "loop")}
+    assert ctl("cost").stdout.startswith("in all  $0.50; unknown for 1 ralph\n\n")
+    assert ctl("cost", "loop", "loop").stdout.startswith("in all  unknown for 2 ralphs\n\n")
 
 
 def test_other_peoples_text_moves_no_terminal_and_breaks_no_markdown(held: Path, golden: Golden) -> None:
