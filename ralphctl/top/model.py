@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ralphctl.client.client import Client
-from ralphctl.format.humanize import View
+from ralphctl.format.humanize import View, last_evening
 from ralphctl.report import model, night, read, strip
 from ralphd import overview
 from ralphd.dataclass import dataclass
@@ -80,7 +80,9 @@ class TopModel:
         self.accounts = client.quota().value["accounts"]
 
     def read_nights(self, names: Iterable[str], now: float) -> None:
-        """Read the histories of these ralphs from the files."""
+        """Read the histories of these ralphs from the files; of all, where another night has begun."""
+        if (since := last_evening(now)) != self.since:  # ``top`` stays open for days
+            self.since, self.nights, names = since, {}, self.views
         own, nights = [name for name in names if name in self.views and "/" not in name], {}
         ralphs = Path(self.state_directory, "ralphs")
         for source in (each for name in own for each in read.in_home(ralphs / name)):

@@ -141,8 +141,6 @@ class Pages:
     def _summaries(self, shown: TopModel, now: float) -> _Summaries:
         """Return what each ralph did in the night. A history that has not changed is not read again."""
         with self._lock:
-            if self._nights.since != shown.since:
-                self._nights, self._stamps = TopModel(shown.since), {}
             known = self._nights
             known.state_directory = shown.state_directory
             known.views = {name: view for name, view in shown.views.items() if "/" not in name}

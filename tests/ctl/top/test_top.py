@@ -203,6 +203,14 @@ def test_a_night_that_cannot_be_read_is_said(real_night: TopModel, tmp_path: Pat
     assert f"tonight unknown: no history can be read in {tmp_path}/gone" in shown
 
 
+def test_one_that_stays_open_shows_the_last_night(real_night: TopModel) -> None:
+    real_night.read_nights(real_night.views, NOW)
+    assert real_night.document(NOW)["night"]["kept"] == 58
+    real_night.read_nights([], NOW + 86_400)
+    night = real_night.document(NOW + 86_400)["night"]
+    assert (night["since"], night["kept"]) == (rfc3339(EVENING + 86_400), 0)
+
+
 def test_narrow_screens_have_all_keys() -> None:
     for columns in (40, 80):
         assert page(model_of([view("api")]), TopScreen(columns, 24, "api"), NOW)[-1].endswith("q quit")
