@@ -140,5 +140,6 @@ def diff(words: tuple[str, ...]) -> int:
         why = changes.fault(Path(source.directory), facts.commits) if facts.commits else "no commit is known"
         run, name = f"run {facts.run_id[1:7].lstrip('0')}", source.name
         which = run if facts.number is None else f"iteration {facts.number}"
-        raise NotFound(f"there is no diff of {which} of {name}", why=why, mend=f"ralphctl show {name}")
+        mend = f"ralphctl show {name} {number or ''}".rstrip()
+        raise NotFound(f"there is no diff of {which} of {name}", why=why, mend=mend)
     return changes.show_diff(Path(source.directory), commits)

@@ -16,7 +16,8 @@ def iteration_page(
     name: str, facts: iteration.IterationFacts, printed: Sequence[str], changed: Sequence[str], now: float
 ) -> ReportPage:
     """Return one iteration. ``changed`` are git's lines on its changes, the sum last."""
-    which = "" if facts.number is None else f" {facts.number}"
+    run = clean(facts.run_id[1:7].lstrip("0"))
+    which = "" if facts.number is None else f" {run and f'{run}:'}{facts.number}"  # runs share numbers
     title = "Agent output" if facts.attempts else "Output"
     if len(printed) > _MOST_PRINTED:
         logs = typed(f"ralphctl logs {name}" + (f" --iteration{which}" if which else ""))
@@ -32,8 +33,7 @@ def iteration_page(
     rows = dict(_rows(facts, now))
     if changed:
         rows["next"] = f"{typed(f'ralphctl diff {name}{which}')}  (see the changes)"
-    run = clean(facts.run_id[1:7].lstrip("0"))
-    state = f"{f'iteration{which}' if which else 'the last iteration'} of run {run}"
+    state = f"{f'iteration {facts.number}' if which else 'the last iteration'} of run {run}"
     shown = tuple(row for row in rows.items() if row[1])
     return ReportPage(clean(name), state, shown, tuple(section for section in sections if section.items))
 

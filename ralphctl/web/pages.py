@@ -128,7 +128,7 @@ class Pages:
         report = model.RalphReport(source, {}, model.ReportedState(), nothing, None, None)
         page, body = document.iteration(details(report, [facts]), 0, now, limit=PART_BYTES)
         shown = {"name": name, "url": ralph_url(name), "page": page, "body": _safe(body), "limit": PART_BYTES}
-        return _rendered("iteration.html", viewer, now, part=part, **shown)
+        return _rendered("iteration.html", viewer, now, part=part, number=number, **shown)
 
     def pair(self) -> str:
         """Return the page on which a device is paired."""
@@ -263,7 +263,6 @@ def _environment() -> jinja2.Environment:
         "static": _static,
         "legend": _safe(charts.legend()),
         "rows": lambda page: _safe(document.labelled(page)),
-        "marked": lambda words: _safe(document.marked(words)),
         "sections": _sections,
         "log_lines": LOG_LINES,
     }

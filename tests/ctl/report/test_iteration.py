@@ -254,6 +254,9 @@ def test_show_has_it_all_on_one_page(planted: WorkTree, ctl: Ctl, golden: Golden
     for reply in replies:
         reply.stdout = re.sub(r"(commits +)[0-9a-f]{7}", r"\1abc1234", reply.stdout)
     golden(*replies)
+    assert "next         ralphctl diff demo 3:1  (see the changes)\n" in replies[1].stdout, (
+        "not of a later run"
+    )
     narrow = ctl("show", "demo", "2", more={"COLUMNS": "20"})
     assert max(map(len, narrow.stdout.splitlines())) <= 20
     document = json.loads(ctl("show", "demo", "2", "--json").stdout)
@@ -267,6 +270,7 @@ def test_why_there_is_no_diff_is_in_gits_own_words(planted: WorkTree, ctl: Ctl, 
     planted.git("config", "core.bare", "notabool")
     refused = ctl("diff", "demo", "2")
     assert refused.returncode == 4 and "there is no diff of iteration 2 of demo" in refused.stderr
+    assert refused.stderr.endswith("try: ralphctl show demo 2\n")
     assert "fatal: bad boolean config value 'notabool' for 'core.bare'" in refused.stderr
     write(tmp_path / "state" / "ralphs" / "flood", tmp_path / "flood",
           iter([entry("run", RUN, NOW - 50, run_id=RUN, code=3, signal=None)]), run_id=RUN)  # fmt: skip

@@ -272,7 +272,7 @@ def test_the_page_of_a_ralph_has_why_report_and_iterations(
         "iteration 29 of run 1",
         "reverted: the tests failed",
         "FAILED tests/test_list.py",
-        "ralphctl show api",
+        "ralphctl show api 1:29.",
     ):
         assert words in one.text
     assert "iteration 60" in Document(faces.iteration("api", "60", phone())).text
