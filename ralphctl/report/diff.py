@@ -135,7 +135,7 @@ def pager(environ: Mapping[str, str]) -> str:
 
 
 def show_diff(directory: Path, of: CommitRange) -> int:
-    """Run git's diff of these commits on our terminal, in the user's own pager; return its exit code.
+    """Run git's diff of these commits on our terminal, in the user's own pager; return a shell's exit code.
 
     The repository is not trusted: no diff driver, file watcher, hook, pager or transport of its
     configuration runs.
@@ -146,4 +146,4 @@ def show_diff(directory: Path, of: CommitRange) -> int:
     argv, environment = repo.call(directory, *settings, *of.words(), env=env)
     with subprocess.Popen(argv, env=environment) as git:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pager's: it ends the search, not the page
-        return git.wait()
+        return code if (code := git.wait()) >= 0 else 128 - code

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,15 @@ def test_a_diff_is_gits_own_also_of_what_was_reverted(planted: WorkTree, ctl: Ct
     assert "\x1b" not in one.stdout + two.stdout
 
 
+def test_a_diff_whose_reader_is_gone_ends_with_141(planted: WorkTree, environment: dict[str, str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    argv = [sys.executable, "-P", "-m", "ralphctl", "diff"]
+    ended = subprocess.run(argv, cwd=planted.path, env=environment, stdout=theirs, timeout=20, check=False)
+    os.close(theirs)
+    assert ended.returncode == 141
+
+
 def test_no_program_of_the_repository_runs_and_the_users_own_pager_does(
     planted: WorkTree, ctl: Ctl, environment: dict[str, str], tmp_path: Path
 ) -> None:
@@ -220,8 +231,6 @@ def test_of_several_ralphs_one_has_to_be_named(
 def on_a_terminal(words: tuple[str, ...], environment: dict[str, str], cwd: Path) -> str:
     """Type a command at a terminal and return what is on it."""
     import pty
-    import subprocess
-    import sys
 
     ours, theirs = pty.openpty()
     argv = [sys.executable, "-m", "ralphctl", *words]
