@@ -101,8 +101,9 @@ def answer(query: StatusQuery) -> int:
     elif query.short or query.quiet or query.form is not None:
         _print_lines(query, views)
     else:
-        if head:
-            message(head)
+        problems = (reply.get("daemon") or {}).get("problems", ())
+        for line in [head] if head else [f"ralphd is degraded: {clean(each)}" for each in problems]:
+            message(line)
         print(_page(query, views if mine is None else reply["ralphs"], mine, is_offline=bool(head)))
     return code
 

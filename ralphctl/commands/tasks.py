@@ -25,10 +25,8 @@ def _reports(names: Sequence[str], since: float, now: float) -> list[Any]:
     """
     from ralphctl.report import model, read
 
-    sources = [] if names else read.choose(None, here(), os.environ)
-    for name in names:
-        sources += read.choose(check_name(name), here(), os.environ)
-    reports = [read.read(source, since, now, now) for source in sources]
+    chosen = (read.choose(name and check_name(name), here(), os.environ) for name in names or (None,))
+    reports = [read.read(source, since, now, now) for sources in chosen for source in sources]
     click_ext.end_if_json(model.document(reports, since, now), ensure_ascii=False)
     return reports
 

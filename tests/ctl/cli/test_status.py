@@ -104,6 +104,16 @@ def test_several_are_a_table_and_those_that_wait_for_a_person_are_named(
     golden(ctl("status"))
 
 
+def test_problems_of_the_daemon_are_shown(
+    daemon: FakeDaemon, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.views = {"api": view(), "web": view("web")}
+    known = daemon.daemon() | {"status": "degraded", "problems": ["disk: it is full\x1b[2J"]}
+    monkeypatch.setattr(daemon, "daemon", lambda: known)
+    assert ctl("status").stderr == "ralphd is degraded: disk: it is full^[[2J\n"
+    assert (ctl("status", "--short").stderr, ctl("status", "--json").stderr) == ("", "")
+
+
 def test_inside_a_directory_its_ralph_is_shown_and_the_others_are_counted(
     daemon: FakeDaemon, ctl: Ctl, golden: Golden, tmp_path: Path
 ) -> None:
