@@ -12,8 +12,6 @@ from ralphctl.format import output
 from ralphd import wire
 from ralphd.errors import RalphdError
 
-_EXIT_BROKEN_PIPE = 141  # what a shell shows for a program that SIGPIPE ended
-
 
 def main() -> int:
     """Run the command line and return its exit code."""
@@ -22,26 +20,31 @@ def main() -> int:
         code = _run(sys.argv[1:])
         sys.stdout.flush()
     except RalphdError as error:
-        output.error(error)
-        return error.exit_code
+        return _shown(error)
     except KeyboardInterrupt:
         return wire.EXIT_INTERRUPTED
     except BrokenPipeError:
         output.discard(sys.stdout)
-        return _EXIT_BROKEN_PIPE
+        return 141  # what a shell shows for a program that SIGPIPE ended
     except UnicodeEncodeError as error:
         if (encoding := sys.getfilesystemencoding()) == "utf-8":
             raise
         why = f"its encoding, {encoding}, lacks a character of a path: {error}"
-        output.error(RalphdError("the locale cannot be used", why=why, mend="export LC_ALL=C.UTF-8"))
-        return RalphdError.exit_code
+        return _shown(RalphdError("the locale cannot be used", why=why, mend="export LC_ALL=C.UTF-8"))
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno == errno.ENOSPC:
+            output.discard(sys.stdout)
+            what = "no space left on device"
+            return _shown(RalphdError(what, why="the output is incomplete", mend="df -h"))
+        if not error.filename:
             raise
-        output.discard(sys.stdout)
-        output.error(RalphdError("no space left on device", why="the output is incomplete", mend="df -h"))
-        return RalphdError.exit_code
+        return _shown(RalphdError(f"{error.filename} cannot be used", why=error.strerror or ""))
     return code
+
+
+def _shown(fault: RalphdError) -> int:
+    output.error(fault)
+    return fault.exit_code
 
 
 def _run(arguments: list[str]) -> int:

@@ -17,6 +17,7 @@ from click.shell_completion import CompletionItem
 from ralphctl.cli import completers
 from ralphctl.cli.overview import OPTIONS, commands_of, sections
 from ralphctl.client import discovery
+from ralphctl.offline.state import is_within_run
 from ralphd.errors import BadName, RalphdError, UsageError, WithinRun
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def wants_json() -> bool:
 
 def refuse_within_run() -> None:
     """Raise WithinRun in a run: for what changes something without a request that the daemon could refuse."""
-    if os.environ.get("RALPH_RUN_ID"):
+    if is_within_run():
         raise WithinRun
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ralphctl.cli import completers
-from ralphctl.cli.click_ext import CommonCommand, LazyGroup, end_if_json, wants_json
+from ralphctl.cli.click_ext import CommonCommand, LazyGroup, end_if_json, refuse_within_run, wants_json
 from ralphctl.format.humanize import ago
 from ralphctl.format.output import clean, has_colour, message, wrapped_table
 from ralphctl.offline.checkpoint import can_ask, confirmed
@@ -70,7 +70,7 @@ def restore(directory: Path | None, to: Path | None, name: str | None, yes: bool
     """
     from ralphctl.offline import vault as copies
 
-    copies.refuse_within_run()
+    refuse_within_run()
     plan = copies.planned(directory or Path.cwd(), os.environ, to, name)
     git = [] if plan.fault is None else [f"{plan.taken.common} ({plan.fault})"]
     wanted = ", ".join(map(clean, (*git, *plan.files)))

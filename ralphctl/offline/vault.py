@@ -16,7 +16,7 @@ from ralphctl.offline import state
 from ralphd import wire
 from ralphd.core.time import rfc3339
 from ralphd.dataclass import dataclass
-from ralphd.errors import NotFound, RalphdError, WithinRun
+from ralphd.errors import NotFound, RalphdError
 from ralphd.git import restore, runner
 from ralphd.git.vault import Taken, Vault, size_of
 from ralphd.process import lock
@@ -33,12 +33,6 @@ class Restoration:
     top: Path
     fault: str | None
     files: tuple[str, ...]
-
-
-def refuse_within_run() -> None:
-    """Raise WithinRun for a process of a run, by what the kernel knows of it (A3)."""
-    if state.is_within_run():
-        raise WithinRun
 
 
 def listed(environ: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -116,6 +116,15 @@ def test_a_directory_that_is_not_there_is_said(ctl: Ctl, golden: Golden) -> None
     assert {reply.returncode for reply in replies} == {1}
 
 
+@pytest.mark.parametrize("typed", [["start"], ["init"], ["config", "check"], ["classify"]])
+def test_a_path_that_the_kernel_refuses_is_one_clear_error(typed: list[str], ctl: Ctl) -> None:
+    prompt = "do all of the tasks, " * 20
+    reply = ctl(*typed, prompt)
+    assert (reply.returncode, len(reply.stderr.splitlines())) == (1, 2), reply
+    assert prompt in reply.stderr
+    assert "File name too long" in reply.stderr
+
+
 def test_a_socket_path_may_be_longer_than_an_address(ctl: Ctl, tmp_path: Path) -> None:
     directory = tmp_path / ("d" * 100) / ("e" * 100)
     directory.mkdir(parents=True)
