@@ -159,23 +159,28 @@ def _fill(path: Path, *, is_new: bool) -> None:
 def _own_directory(tree: Worktree) -> Path | None:
     """Return the directory that git keeps for the worktree, whether that is there or not."""
     place = os.path.realpath(tree.path)  # a link may lead there, or may have been put there later
-    return next((own for own, path in _linked(tree) if os.path.realpath(path) == place), None)
+    return next((own for own, path in _linked(tree.repository) if os.path.realpath(path) == place), None)
 
 
-def _linked(tree: Worktree) -> Iterator[tuple[Path, Path]]:
+def _linked(repository: str) -> Iterator[tuple[Path, Path]]:
     """Yield the repository's linked worktrees: what git keeps of each, and its path."""
-    for pointer in sorted(Path(tree.repository).glob("worktrees/*/gitdir")):
+    for pointer in sorted(Path(repository).glob("worktrees/*/gitdir")):
         with suppress(OSError):
             name = os.fsdecode(read_plain(pointer, _POINTER_BYTES)).strip()
             yield pointer.parent, (pointer.parent / name).parent
 
 
+def work_tree_of(repository: str, known: str, *, but: str = "") -> Path:
+    """Return ``known``, or where that is gone another work tree of the repository, ``but`` not this one."""
+    common, linked = Path(repository), (path for _, path in _linked(repository) if str(path) != but)
+    places = (Path(known), *linked, common.parent)  # that one is no work tree if the repository is bare
+    found = ((each, Repository.find(each)) for each in places if each.is_dir())
+    return next((each for each, its in found if its and its.common.resolve() == common), places[0])
+
+
 def _place(tree: Worktree) -> Path:
     """Return a work tree of the repository: the one that this was made from may be gone."""
-    common, source = Path(tree.repository), Path(tree.source)
-    places = (source, common.parent, *(path for _, path in _linked(tree)))
-    known = ((each, Repository.find(each)) for each in places if each.is_dir())
-    return next((each for each, found in known if found and found.common.resolve() == common), source)
+    return work_tree_of(tree.repository, tree.source, but=tree.path)
 
 
 def facts_of(tree: Worktree) -> WorktreeFacts:

@@ -129,6 +129,19 @@ def test_a_bare_repository_has_worktrees_where_it_has_a_work_tree(main: WorkTree
     assert not inner.path.exists()
 
 
+def test_a_bare_repository_beside_its_work_trees_is_none_of_them(main: WorkTree, tmp_path: Path) -> None:
+    """In a common layout the folder around them has a ``.git`` that leads to the bare repository."""
+    main.git("clone", "-q", "--bare", str(main.path), str(tmp_path / "all/.bare"))
+    (tmp_path / "all/.git").write_text("gitdir: ./.bare\n")
+    for name in ("main", "from"):
+        add = ("worktree", "add", "-q", str(tmp_path / "all" / name))
+        main.git("-C", str(tmp_path / "all"), *add, *(("main",) if name == "main" else ()))
+    tree, inner = made(WorkTree(tmp_path / "all/from"))
+    main.git("-C", str(tmp_path / "all"), "worktree", "remove", "from")
+    remove(tree)
+    assert not inner.path.exists()
+
+
 def test_a_branch_that_is_gone_is_not_made_from_an_old_commit(main: WorkTree) -> None:
     tree, _ = made(main)
     main.git("worktree", "remove", "--force", "--force", tree.path)
