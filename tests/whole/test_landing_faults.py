@@ -174,6 +174,23 @@ def test_a_branch_that_is_deleted_in_the_queue_lands(daemon: Daemon) -> None:
     assert (yard.main / "gone").exists()
 
 
+def test_a_queue_outlives_the_work_tree_that_it_began_in(daemon: Daemon) -> None:
+    """In a bare repository that is the work tree of a ralph."""
+    held = Held(daemon, remote=False)
+    yard = Yard(daemon, daemon.home / "bare.git")
+    held.yard.git("clone", "-q", "--bare", ".", str(yard.main))
+    for key in ("user.name", "user.email"):
+        yard.git("config", key, "a@b")
+    places = [yard.ralph(name, **{name: "1\n"}) for name in ("one", "two")]
+    yard.land("one")
+    held.until_tested()
+    yard.land("two")
+    yard.git("worktree", "remove", "--force", str(places[0]))
+    held.go.touch()
+    ends = yard.ended(1, 2)
+    assert [ends[number]["state"] for number in (1, 2)] == ["landed", "landed"]
+
+
 def test_a_repaired_test_command_is_used(daemon: Daemon) -> None:
     yard = Yard.of(daemon, toml=TOML.replace("! test -e broken", "no-such-command"))
     daemon.start()

@@ -28,10 +28,10 @@ from ralphd.errors import RalphdError
 from ralphd.git.landing import merge
 from ralphd.git.landing.target import NETWORK_RETRY_S, Follow, TargetBranch, recorded
 from ralphd.git.landing.tree import NotTestable, is_ours, keep_rebased, prepare
-from ralphd.git.repo import Repository
 from ralphd.git.rewrite.old_tests import show_in_own_tree
 from ralphd.git.runner import GitRunner, NotDone, error_text
 from ralphd.git.worktrees.include import include
+from ralphd.git.worktrees.worktree import work_tree_of
 from ralphd.process.machine import wait_at_most
 from ralphd.store.state import RalphFiles
 
@@ -229,6 +229,8 @@ class QueueWorker:
 
     async def _result(self, batch: LandingBatch) -> LandingFact | _PinnedMerge | None:
         """Carry out the step under way. None where the daemon ends before it is done."""
+        place = await asyncio.to_thread(work_tree_of, self.queue.repository, self.queue.work_tree)
+        await self.change(lambda now: replace(now, work_tree=str(place)))  # the old one may be gone
         try:
             acts = {Doing.MERGING: self._merge, Doing.MOVING: self._move, Doing.PUSHING: self._publish}
             if (act := acts.get(batch.doing)) is None:
@@ -240,13 +242,9 @@ class QueueWorker:
             return Hindered(str(fault), NETWORK_RETRY_S)
 
     def _target(self) -> TargetBranch:
-        environment = self._source.files.load_environment() or None
-        work_tree = Path(self.queue.work_tree)
-        waiting = recorded(self.queue)
-        push = None if self._turn is None else self._turn.push
-        return TargetBranch(
-            self.queue.target, work_tree, self._busy(), environment, waiting, self.files.home, push
-        )
+        queue, home, environ = self.queue, self.files.home, self._source.files.load_environment() or None
+        work_tree, push = Path(queue.work_tree), None if self._turn is None else self._turn.push
+        return TargetBranch(queue.target, work_tree, self._busy(), environ, recorded(queue), home, push)
 
     def _may_land(self) -> bool:
         """Whether a step may be taken. A fleet's target is taken while something of this machine lands."""
@@ -262,11 +260,10 @@ class QueueWorker:
         return self._turn.is_ours(queued[0].ralph, self._nudged.set)
 
     def _git(self) -> GitRunner:
-        work_tree = Path(self.queue.work_tree)
-        known = Repository.find(work_tree)
-        if known is None or str(known.common.resolve()) != self.queue.repository:
-            raise NotDone(f"{work_tree} is not a work tree of {self.queue.repository} any more")
-        return GitRunner(work_tree)
+        git = GitRunner(Path(self.queue.work_tree))
+        if str(git.repository.common.resolve()) != self.queue.repository:
+            raise NotDone(f"{git.directory} is not a work tree of {self.queue.repository} any more")
+        return git
 
     def _merge(self, batch: LandingBatch) -> _PinnedMerge:
         """Merge the batch by the rules of the target's tip, which may be newer than the queue's (M2).
