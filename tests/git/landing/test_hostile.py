@@ -231,6 +231,14 @@ def test_files_are_compared_byte_by_byte(tree: Tree, left: bytes) -> None:
     assert (tree.path / "shared").read_bytes() == b"1\n"
 
 
+def test_files_are_written_by_the_attributes_of_their_own_commit(tree: Tree) -> None:
+    """The first file that is written shows git the attributes, and .gitattributes itself is not the first."""
+    for end, rules in ((b"\n", "*.png -text\n"), (b"\r\n", "shared eol=crlf\n"), (b"\n", "\n")):
+        tree.commit = tree.place.commit("rules", **{".gitattributes": rules, ".editorconfig": rules})
+        tree.prepare()
+        assert (tree.path / "shared").read_bytes() == b"1" + end
+
+
 def test_files_with_the_line_ends_of_the_commit_keep_their_times(tree: Tree) -> None:
     tree.commit = tree.place.commit("lf", **{".gitattributes": "* text=auto eol=lf\n"})
     tree.prepare()
