@@ -97,7 +97,8 @@ def clock(at: float, now: float) -> str:
     if local[:3] == today[:3]:
         return time.strftime("%H:%M:%S", local)
     for name, shift in (("tomorrow", 86400), ("yesterday", -86400)):
-        if local[:3] == time.localtime(now + shift)[:3]:
+        # From about noon: a day has 23 to 25 hours.
+        if local[:3] == time.localtime(now + (12 - today.tm_hour) * 3600 + shift)[:3]:
             return f"{name} {time.strftime('%H:%M', local)}"
     return time.strftime("%a %d %b %H:%M" if local[0] == today[0] else "%d %b %Y %H:%M", local)
 

@@ -118,6 +118,17 @@ def test_a_clock_names_the_day_when_it_is_not_today(at: float, said: str) -> Non
     assert humanize.clock(NOW + at, NOW) == said
 
 
+def test_the_day_before_a_short_or_a_long_day_is_yesterday(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    monday = time.mktime((2026, 3, 30, 0, 30, 0, 0, 0, -1))  # Sunday had 23 hours
+    assert humanize.clock(monday - 3600, monday) == "yesterday 23:30"
+    assert humanize.clock(monday - 86_400, monday) == "Sat 28 Mar 23:30"
+    sunday = time.mktime((2026, 10, 25, 23, 30, 0, 0, 0, -1))  # it has 25
+    assert humanize.clock(sunday - 86_400, sunday) == "00:30:00"
+    assert humanize.clock(sunday - 90_000, sunday) == "yesterday 23:30"
+
+
 def test_last_output_tells_its_age_and_its_time(golden: Golden) -> None:
     golden(
         status_text.ralph(view(last_output_at="2026-11-21T06:59:48Z"), NOW),
