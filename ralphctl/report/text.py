@@ -147,13 +147,13 @@ def cost_page(report: RalphReport, seen: View, now: float) -> ReportPage:
     whole = page(report, now)
     found = dict(whole.rows)
     if found_cost := seen_cost(report, seen).micro_usd:
-        found["cost"] = f"{usd_words(found_cost / MICRO)} (seen in output of the current run)"
+        before = "" if report.has_untold_costs else f"{found['cost']}; "
+        found["cost"] = f"{before}{usd_words(found_cost / MICRO)} (seen in output of the current run)"
     rate, cost = report.usd_per_hour, report.summary.cost
     found["per hour"] = usd_words(rate) if rate else ""
     found["tokens"] = f"{cost.tokens_in:,} in, {cost.tokens_out:,} out" if cost.tokens_in else ""
     found.setdefault("budget", f"no limit; {typed('ralphctl config set ralph.max_cost_usd 20')} sets one")
-    keys = ("report", "cost", "per hour", "tokens", "budget")
-    rows = [(key, found[key]) for key in keys if found[key]]
+    rows = [(key, found[key]) for key in ("report", "cost", "per hour", "tokens", "budget") if found[key]]
     costs = tuple(section for section in whole.sections if section.title.startswith("Cost by"))
     return ReportPage(whole.name, whole.state, tuple(rows), costs)
 
@@ -168,7 +168,8 @@ def together(pairs: Sequence[tuple[RalphReport, View]]) -> str:
 
 def seen_cost(report: RalphReport, seen: View) -> ReportCost:
     """Return what the output of a run showed that reports no costs itself."""
-    usd = seen.get("cost_usd") if report.has_untold_costs else None
+    reports_none = report.state.runs and not report.view.get("total_cost_usd")
+    usd = seen.get("cost_usd") if report.has_untold_costs or reports_none else None
     return ReportCost(round(usd * MICRO) if isinstance(usd, int | float) else 0)
 
 

@@ -169,6 +169,12 @@ def test_the_sum_of_costs_includes_what_the_output_of_a_run_shows(
     daemon.views = {name: fake.view(name, seen={"cost_usd": 1.25}) for name in ("demo", "loop")}
     said = ctl("cost").stdout
     assert "$1.25 (seen in output of the current run)" in said and said.startswith("in all  $1.75\n\n"), said
+    spent = entry("cost", "r1/seen", NOW - 60, run_id="r1", usd=0.25, source="seen in output")
+    ralph(held, iter([spent]), "again", state="running", started_at=rfc3339(NOW - 50))
+    daemon.views["again"] = fake.view("again", seen={"cost_usd": 2.0})
+    said = ctl("cost", "again", "loop").stdout
+    assert "$0.25; $2.00 (seen in output of the current run)" in said and said.startswith("in all  $3.50\n\n")
+    shutil.rmtree(held / "ralphs" / "again")
     daemon.views = {name: fake.view(name) for name in ("demo", "loop")}
     assert ctl("cost").stdout.startswith("in all  $0.50; unknown for 1 ralph\n\n")
     assert ctl("cost", "loop", "loop").stdout.startswith("in all  unknown for 2 ralphs\n\n")
