@@ -77,7 +77,7 @@ def _cells(row: overview.Row, now: float) -> tuple[str, ...]:
         "{}/{}".format(*row.tasks) if row.tasks else "-",
         reason or clean(row.task) or (f"{count(number, 'iteration')} finished" if number else "-"),
         clean(row.agent) or "-",
-        f"${row.cost_usd:.2f}" if row.cost_usd else "-",
+        humanize.usd_words(row.cost_usd).replace("less than ", "<") if row.cost_usd else "-",
         since_words("", row.last_at, now, " ago") or "never",
     )
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from ralphctl.format import incident_text, state_text
 from ralphctl.format.explanation import localised
-from ralphctl.format.humanize import View, ago, objects, part
+from ralphctl.format.humanize import View, ago, objects, part, usd_words
 from ralphctl.format.output import clean
 from ralphctl.mcp import replies
 from ralphctl.report.page import PageSection, ReportPage
@@ -115,7 +115,7 @@ def _facts(row: overview.Row, now: float) -> Iterator[str]:
     yield f"last change {ago(change.get('at'), now)}: {change.get('what')}" if change else ""
     yield f"iteration {number}" if isinstance(number, int) and number else ""
     yield row.agent
-    yield f"${row.cost_usd:.2f}" if row.cost_usd else ""
+    yield usd_words(row.cost_usd) if row.cost_usd else ""
 
 
 def _typed_steps(view: View, verbs: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -68,6 +68,11 @@ def test_the_task_is_what_a_ralph_does_now_and_its_title_is_cut(golden: Golden) 
     golden(table_text.table(views, NOW, columns=80))
 
 
+def test_a_cost_below_a_cent_is_not_zero() -> None:
+    costs = [view(total_cost_usd=usd) for usd in (0.0031, 1234.5)]
+    assert table_text.formatted(costs, "{cost}", NOW).splitlines() == ["<$0.01", "$1,234.50"]
+
+
 def test_every_state_has_its_word_and_reason(golden: Golden) -> None:
     views = [
         view(f"r{i}", state=state, finished_at="2026-11-21T06:57:55Z") for i, state in enumerate(wire.STATES)

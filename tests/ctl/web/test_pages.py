@@ -207,6 +207,8 @@ def test_one_that_works_shows_its_work(stage: FakeDaemon, faces: Pages) -> None:
         ):
             assert words in page.text
         assert page.all("progress") == [{"aria-label": "tasks done", "max": "5", "value": "4"}]
+    knows(stage, total_cost_usd=0.0031)
+    assert "less than $0.01" in shown(faces).text
 
 
 def test_the_night_has_its_strips_reverts_tasks_and_quota(
