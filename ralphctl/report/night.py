@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 
-from ralphctl.format.humanize import count, duration, minute, wrapped
+from ralphctl.format.humanize import count, cut, duration, minute, wrapped
 from ralphctl.format.output import DIM, clean, paint
 from ralphctl.report import model, read, text
 from ralphctl.report.strip import MOST_CELLS, drawn, legend
@@ -11,7 +11,6 @@ from ralphd import __version__, overview
 from ralphd.core.time import rfc3339
 from ralphd.dataclass import dataclass
 
-_LEAST_CELLS = 8
 _HOURS = (1, 2, 3, 4, 6, 12, 24)
 
 
@@ -28,8 +27,9 @@ def strips(sources: Sequence[model.ReportSource], since: float, until: float, wi
     """Return the strips, those that need a person first, for a screen of ``width`` columns."""
     nights = [read.gathered(source, since, until, until)[1:] for source in sources]
     summaries = {id(view): summary for view, summary in nights}
-    names = max((len(source.name) for source in sources), default=0)
-    number = max(_LEAST_CELLS, min(MOST_CELLS, width - names - 2))
+    # As in the report, a name leaves room for the strip.
+    names = min(max((len(each.name) for each in sources), default=0), max(width - MOST_CELLS - 2, width // 3))
+    number = max(1, min(MOST_CELLS, width - names - 2))
     rows = [(row, summaries[id(row.view)]) for row in overview.rows(view for view, _ in nights)]
     return [NightStrip(row, summary.cells(since, until, number), summary) for row, summary in rows]
 
@@ -39,12 +39,13 @@ def page(
 ) -> str:
     """Return the strips below each other, the hours, the legend, and the totals."""
     names, number = max(len(strip.row.name) for strip in strips), len(strips[0].cells)
+    names = min(names, max(width - number - 2, 0))
     begin = time.strftime("%a %d %b %H:%M", time.localtime(since))
     head = f"{begin} to now, {minute(until, until)}; one cell is {duration((until - since) / number)}"
     lines = [paint(line, DIM, on=colour) for line in wrapped(head, width)]
     for strip in strips:
         line = drawn(strip.cells, encoding=encoding, colour=colour)
-        lines.append(f"{clean(strip.row.name).ljust(names)}  {line}".rstrip())
+        lines.append(f"{cut(clean(strip.row.name), names).ljust(names)}  {line}".rstrip())
     lines.append(f"{'':{names}}  {_hours(since, until, number)}".rstrip())
     lines += [line.replace("\xa0", " ") for line in wrapped(legend(encoding=encoding), width)]
     return "\n".join([*lines, "", *(line for words in _totals(strips) for line in wrapped(words, width))])

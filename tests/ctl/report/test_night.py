@@ -58,6 +58,16 @@ def test_a_night_is_a_strip_per_ralph_with_hours_legend_and_totals(
     assert max(map(len, shown.splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_long_name_does_not_wrap_the_strips(three: Path, width: int) -> None:
+    name = "a-name-of-63-characters.".ljust(63, "x")
+    ralph(three, night(9, NOW - 3600), name, state="running")
+    lines, totals = page(three, width).split("\n\n")
+    assert max(map(len, lines.splitlines())) <= width
+    assert len(strips(three, width)[0].cells) > width // 2
+    assert name in totals, "it is never cut there"
+
+
 def test_without_utf8_the_cells_are_plain(three: Path) -> None:
     page(three, encoding="iso-8859-1").encode("ascii")
     page(three, encoding="US-ASCII").encode("ascii")
