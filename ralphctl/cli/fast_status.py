@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from ralphctl.client import discovery
-from ralphctl.format.humanize import count
+from ralphctl.format.humanize import count, wrapped
 from ralphctl.format.output import clean, columns, has_colour, message, slow_notice
 from ralphctl.offline import state as offline
 from ralphd import __version__, overview, wire
@@ -103,7 +103,7 @@ def answer(query: StatusQuery) -> int:
     else:
         problems = (reply.get("daemon") or {}).get("problems", ())
         for line in [head] if head else [f"ralphd is degraded: {clean(each)}" for each in problems]:
-            message(line)
+            message("\n".join(wrapped(line, columns(sys.stdout) or len(line))))
         print(_page(query, views if mine is None else reply["ralphs"], mine, is_offline=bool(head)))
     return code
 
