@@ -15,7 +15,7 @@ from ralphctl.cli import completers
 from ralphctl.cli.click_ext import CommonCommand, the_client, the_name, time_option, wants_json
 from ralphctl.client import transport
 from ralphctl.client.client import Client
-from ralphctl.client.discovery import here, left_by_build
+from ralphctl.client.discovery import here, known_views, left_by_build
 from ralphctl.format import log_text
 from ralphctl.format.output import has_colour, message
 from ralphctl.format.state_text import state_words
@@ -74,7 +74,7 @@ def logs(
     try:
         transport.connect(client.paths).close()
         known = [the_name(client, name, in_fleet=True) for name in dict.fromkeys(names or (None,))]
-        for name in known if follow or left_by_build(here()) is not None else ():
+        for name in known if follow or left_by_build(here()) or known_views(builds_only=True) else ():
             client.ralph(name)  # an unknown ralph is an error at once, not a wait
     except (DaemonNotRunning, UnknownRalph) as fault:  # a build's log stays in its directory
         if follow or iteration or task or len(names) > 1 or (past := _kept(fault, names, words)) is None:

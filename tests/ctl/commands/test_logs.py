@@ -21,6 +21,7 @@ from ralphctl.format.output import neutralise
 from tests.ctl.conftest import Ctl
 from tests.ctl.fake import Answer, FakeDaemon, Request, view
 from tests.ctl.golden_files import Golden
+from tests.written_nights import write
 
 LOGS = "GET /v1/ralphs/api/logs"
 AT = "2026-11-21T07:00:00.123456789Z"
@@ -67,6 +68,22 @@ def test_into_a_file_go_the_very_bytes(
     )
     assert out.stdout == body
     assert daemon.asked[-1].query == {"tail": "100", "format": "text", "events": "raw"}
+
+
+def test_the_log_of_a_build_has_its_name_beside_a_daemon(
+    daemon: FakeDaemon, ctl: Ctl, tmp_path: Path
+) -> None:
+    daemon.views = {"api": view()}
+    daemon.on(LOGS, lambda _: Answer(as_lines(record(1))))
+    home = tmp_path / "state" / "build" / "shop-0123abcd" / "ralphs" / "shop"
+    write(home, tmp_path / "shop", iter(()))
+    run = home / "runs" / "r000001-0000beef"
+    run.mkdir(parents=True)
+    (run / "log.000001").write_text(f"{AT} stdout F sold\n")
+    kept = ctl("logs", "shop")
+    assert (kept.stdout, kept.returncode) == ("sold\n", 0), kept.stderr
+    assert "this is the log on disk" in kept.stderr
+    assert (ctl("logs", "api").stdout, ctl("logs", "gone").returncode) == ("line 1\n", 4)
 
 
 def test_what_is_asked_for_reaches_the_daemon(daemon: FakeDaemon, ctl: Ctl) -> None:
