@@ -225,8 +225,9 @@ def _done_words(report: RalphReport) -> str:
     tasks, summary, here = report.tasks, report.summary, len(report.summary.done)
     if tasks is not None:
         file = f" ({clean(tasks.file)})" if tasks.file else ""
-        span = f"{here} of them in this span" if here else "none reported in this span"
-        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {span}"
+        # Finished ones may have been removed from the list.
+        span = f"{here} {'of them' if here <= tasks.done else 'done'}" if here else "none reported"
+        return f"{tasks.done} of {count(tasks.total, 'task')}{file}, {span} in this span"
     if here:
         return f"{count(here, 'task')} in this span; there is no task list"
     has_runs_only = summary.runs and not summary.iterations  # a loop of its own that reports nothing

@@ -231,6 +231,12 @@ def test_a_task_done_in_an_iteration_for_another_is_not_told_as_open(held: Path)
     assert "1 of 1 task (TASKS.md), none reported in this span" in shown
 
 
+def test_a_list_without_its_finished_tasks_is_not_said_to_have_them(held: Path) -> None:
+    directory = ralph(held, night(20, NOW - 3 * 3600))
+    (directory / "TASKS.md").write_text("- [x] The last one\n- [ ] The next one\n")
+    assert "1 of 2 tasks (TASKS.md), 20 done in this span" in text(read(held), 200)
+
+
 def test_tasks_that_another_ralph_does_are_not_open_here(held: Path) -> None:
     directory = ralph(held, iter([]))
     (directory / "TASKS.md").write_text("- [x] one\n- [ ] two\n- [ ] three\n- [ ] four\n")
