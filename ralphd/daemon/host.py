@@ -243,10 +243,7 @@ class Host:
             return [regent.view_bytes() for regent in regents]
         leaders = {each.name: pid for each in regents if (pid := each.account.facts.ralph_pid) is not None}
         used = await asyncio.to_thread(resources_of, leaders)
-        return [
-            json.dumps(each.view() | {"resources": used.get(each.name)}, ensure_ascii=False).encode()
-            for each in regents
-        ]
+        return [json.dumps(each.view() | {"resources": used.get(each.name)}).encode() for each in regents]
 
     def log(self, name: str) -> "RalphLog":
         """Return the log of a ralph's runs. Raises UnknownRalph."""

@@ -1,5 +1,6 @@
 """What gets in the way of a landing loses nothing and leaves a reason (M1 to M4)."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,20 @@ def test_a_queue_outlives_the_work_tree_that_it_began_in(daemon: Daemon) -> None
     held.go.touch()
     ends = yard.ended(1, 2)
     assert [ends[number]["state"] for number in (1, 2)] == ["landed", "landed"]
+
+
+def test_a_file_name_that_is_not_unicode_can_be_shown(daemon: Daemon) -> None:
+    person, toml = Person(daemon), f'{TOML}protect = ["*.x"]\n[landing]\nmode = "auto"\n'
+    yard = Yard.of(daemon, toml=toml)
+    daemon.start()
+    place = daemon.home / "odd"
+    yard.git("worktree", "add", "-q", "-b", "ralph/odd", str(place), "main")
+    yard.commit(place, os.fsdecode(b"\xff.x"), "1\n")
+    daemon.ask("POST", "/v1/ralphs", {"directory": str(place), "name": "odd", "command": ["true"]})
+    wait_for(lambda: yard.queue()["candidates"], timeout_s=LAND_S, what="a candidate")
+    assert yard.queue()["candidates"][0]["why"] == "it changes \ufffd.x: land it yourself"
+    for words in (("status",), ("queue",), ("--json", "status", "odd")):
+        assert "it changes" in person(*words).stdout
 
 
 def test_a_repaired_test_command_is_used(daemon: Daemon) -> None:

@@ -155,7 +155,7 @@ def changed_paths(git: GitRunner, tip: str, head: str) -> tuple[str, ...]:
     base, *more = git.text("merge-base", "--all", tip, head).split()
     old, new = (tip, _merge(git, tip, head)[0]) if more else (base, head)
     words = ("diff-tree", "-r", "-z", "--name-only", "--no-renames", old, new)
-    return tuple(os.fsdecode(name) for name in git.output(*words).split(b"\0") if name)
+    return tuple(name for name in git.output(*words).decode(errors="replace").split("\0") if name)
 
 
 def _base(git: GitRunner, tip: Tip, own_list: str) -> str:
