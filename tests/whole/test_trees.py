@@ -268,6 +268,17 @@ def test_a_refusal_to_remove_names_what_helps(project: Project, daemon: Daemon) 
     assert "make the worktree again: ralphctl start fix" in refused and "--keep" not in refused, refused
 
 
+def test_a_worktree_whose_repository_is_gone_can_be_forgotten(project: Project, daemon: Daemon) -> None:
+    idle(project, "--worktree", "fix")
+    daemon.becomes("fix", "done")
+    shutil.rmtree(project.directory)
+    refused = project.person("trees", "rm", "fix")
+    assert f"is gone: mv {project.path('fix')}" in refused.stderr, refused
+    project.path("fix").rename(daemon.root / "old")
+    assert project.person("trees", "rm", "fix").returncode == 0
+    assert project.trees() == {}
+
+
 def test_a_worktree_of_a_living_ralph_is_not_removed(project: Project, daemon: Daemon) -> None:
     project.start("--worktree", "fix", "--", *player("sleeper"))
     daemon.becomes("fix", "running")

@@ -289,14 +289,18 @@ class Trees:
         return {"name": name, "path": tree.path, "branch": tree.branch, "kept_as": ref or None}
 
     def _removed(self, tree: Worktree, keep: bool) -> str:
+        if not Path(tree.repository).exists():
+            if Path(tree.path).exists():
+                raise NotDone(f"its repository {tree.repository} is gone: mv {tree.path} {tree.path}.old")
+            return ""
         facts, ref = worktrees.facts_of(tree), ""
         if lost := why_kept(facts, for_good=keep and facts.is_there):
-            why = "\n".join(lost)
             where = f" on {tree.target}" if tree.target else ""
             save = f"save it: ralphctl trees rm --keep {tree.name}"
             save = save if facts.is_there else f"make the worktree again: ralphctl start {tree.name}"
             mend = "" if facts.doing else f"commit it and land it{where}, or {save}"
-            raise WrongState(f"the worktree {tree.name} holds what is nowhere else", why=why, mend=mend)
+            what = f"the worktree {tree.name} holds what is nowhere else"
+            raise WrongState(what, why="\n".join(lost), mend=mend)
         if keep and facts.is_there:
             ref = worktrees.keep(tree, self._state)
             vault = Vault.of(self._state / "vaults", Path(tree.path))
