@@ -21,7 +21,7 @@ from ralphd.dataclass import dataclass
 from ralphd.git import remote
 from ralphd.git.landing.merge import KEPT_REFS, Tip, is_ancestor
 from ralphd.git.locks import wait_for_lock
-from ralphd.git.repo import trace
+from ralphd.git.repo import Repository, trace
 from ralphd.git.rewrite.move_branch import HEADS, Move, carry_out, move, refuse_trouble
 from ralphd.git.runner import GitRunner, NotDone, isolated
 from ralphd.plain_files import open_plain
@@ -250,26 +250,21 @@ class TargetBranch:
 
     def _checkouts(self, git: GitRunner, ref: str = "") -> list[Path]:
         """Return the work trees that have a branch checked out, by default the target. Raises NotDone."""
-        places, place = [], None
+        places, place, common = [], None, git.repository.common.resolve()
         for line in git.output("worktree", "list", "--porcelain", "-z").split(b"\0"):
             key, _, value = line.partition(b" ")
             if key == b"worktree":
                 place = Path(value.decode(errors="surrogateescape"))
-            elif (
-                key == b"branch"
-                and place is not None
-                and value.decode(errors="replace") == (ref or self._ref)
-            ):
+                if place == common:  # so git lists a submodule; any run can write what its configuration says
+                    top = (place / (git.line("config", "core.worktree") or "")).resolve()
+                    place = top if (its := Repository.find(top)) and its.git.resolve() == common else place
+            elif key == b"branch" and place and value.decode(errors="replace") == (ref or self._ref):
                 places.append(place)
         return places
 
     def _is_half_done(self, git: GitRunner) -> bool:
-        common = git.repository.common
-        heads = (
-            git_directory / kind / "head-name"
-            for git_directory in (common, *common.glob("worktrees/*"))
-            for kind in ("rebase-merge", "rebase-apply")
-        )
+        places = (git.repository.common, *git.repository.common.glob("worktrees/*"))
+        heads = (each / kind / "head-name" for each in places for kind in ("rebase-merge", "rebase-apply"))
         return any(_text(each) == self._ref for each in heads)
 
 

@@ -270,6 +270,19 @@ def test_a_clean_checkout_follows(place: Place) -> None:
     assert place.target.advance(place.git, Tip(place("rev-parse", "main~1")), commit) == TargetMoved()
 
 
+def test_the_checkout_of_a_submodule_follows(place: Place, tmp_path: Path) -> None:
+    """Git lists its git directory as the work tree."""
+    place("init", "-q", str(tmp_path / "outer"))
+    (place.path / ".git").rename(tmp_path / "outer/.git/inner")
+    place.path.rename(tmp_path / "outer/inner")
+    place.path = tmp_path / "outer/inner"
+    (place.path / ".git").write_text("gitdir: ../.git/inner\n")
+    place("config", "core.worktree", "../../inner")
+    commit = merged(place, place.branch("a", a="a\n"))
+    assert place.target.advance(place.git, place.tip(), commit) == TargetMoved()
+    assert (place.path / "a").exists() and place("status", "--porcelain") == ""
+
+
 @pytest.mark.parametrize("act", ["merge", "commit", "old index"])
 def test_a_person_who_moves_at_the_same_time_wins(
     place: Place, monkeypatch: pytest.MonkeyPatch, act: str
