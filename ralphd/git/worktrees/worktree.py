@@ -61,8 +61,9 @@ def source_of(directory: Path, start: str | None) -> WorktreeSource:
 
     Raise RalphdError for what cannot have one (W5), NotDone where git fails.
     """
-    if Repository.find(directory) is None:
-        do = "worktree add PATH, and start in PATH" if (directory / "objects").is_dir() else "init"
+    is_bare = repo.line(directory, "rev-parse", "--is-bare-repository") == "true"
+    if is_bare or Repository.find(directory) is None:
+        do = "worktree add PATH, and start in PATH" if is_bare else "init"
         raise UsageError(f"{directory} is not in a work tree of git", mend=f"git -C {directory} {do}")
     git = GitRunner(directory, limit_s=LOOK_LIMIT_S)
     if (commit := git.commit(start or "HEAD")) is None:

@@ -119,9 +119,12 @@ def test_a_worktree_outlives_the_one_it_was_made_from(main: WorkTree) -> None:
 def test_a_bare_repository_has_worktrees_where_it_has_a_work_tree(main: WorkTree, tmp_path: Path) -> None:
     bare = tmp_path / "bare.git"
     main.git("clone", "-q", "--bare", str(main.path), str(bare))
-    with pytest.raises(RalphdError, match="not in a work tree of git") as refused:
-        worktrees.source_of(bare, None)
-    assert "worktree add PATH" in refused.value.mend
+    (tmp_path / "around").mkdir()
+    (tmp_path / "around/.git").write_text("gitdir: ../bare.git\n")
+    for directory in (bare, tmp_path / "around"):
+        with pytest.raises(RalphdError, match="not in a work tree of git") as refused:
+            worktrees.source_of(directory, None)
+        assert "worktree add PATH" in refused.value.mend
     main.git("-C", str(bare), "worktree", "add", "-q", str(tmp_path / "linked"), "main")
     tree, inner = made(WorkTree(tmp_path / "linked"))
     assert worktrees.source_of(inner.path, None).name == "bare"
