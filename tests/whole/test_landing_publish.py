@@ -197,6 +197,22 @@ def test_a_branch_is_pushed_without_tests(daemon: Daemon) -> None:
     assert Person(daemon)("land", "api").returncode == 78
 
 
+def test_a_pull_request_is_the_way_past_a_protected_target(daemon: Daemon) -> None:
+    yard, person = Yard.of(daemon, remote=True), Person(daemon)
+    hook = yard.main.parent / "origin/hooks/update"
+    hook.write_text('#!/bin/sh\ntest "$1" != refs/heads/main\n')
+    hook.chmod(0o755)
+    daemon.start()
+    for name in ("api", "web"):
+        yard.ralph(name, **{name: "1\n"})
+    yard.land("api")
+    wait_for(lambda: yard.queue().get("blocked"), timeout_s=LAND_S, what="the refusal")
+    for name in ("api", "web"):
+        assert person("land", name, "--pr", timeout_s=LAND_S).returncode == 0
+    assert {*remote_heads(yard)} == {"main", "ralph/api", "ralph/web"}
+    assert [each["state"] for each in yard.queue()["candidates"]] == ["pushed", "pushed"]
+
+
 def test_gh_opens_the_pull_request(daemon: Daemon) -> None:
     yard, person = Yard.of(daemon, remote=True), Person(daemon)
     daemon.start()
