@@ -61,7 +61,7 @@ def prepare(
         if not is_ours(tree, repository):
             raise NotDone(f"{tree} is not a work tree of {repository}")
     git = GitRunner(tree, limit_s=LIMIT_S)
-    for name in ("index", "index.lock"):  # nobody else works here
+    for name in ("index", "index.lock", "HEAD.lock"):  # nobody else works here
         if os.path.lexists(path := git.repository.git / name):
             _delete(os.fsencode(path))
     with isolated(git, scratch) as env:

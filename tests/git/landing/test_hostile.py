@@ -142,6 +142,7 @@ def poison_index(tree: Tree) -> None:
     (git / "index").unlink()
     (git / "index").mkdir()
     (git / "index.lock").touch()
+    (git / "HEAD.lock").touch()
     (tree.path / "ralph.toml").write_text(WEAK)
 
 
