@@ -691,8 +691,8 @@ class Regent:
             self.post(events.CostSeen(at, live.run_id, usd))
 
     async def _settle(self) -> None:
-        """Hold what is to be held. Report once if the directory is gone while a run lives (W7): its command
-        may not notice.
+        """Hold what is to be held. Report once if the directory is gone, or another one, while a run lives
+        (W7): its command may not notice.
         """
         self.incidents.heed()
         if self.account.files.hangs:
@@ -701,7 +701,7 @@ class Regent:
         settle = partial(self.holds.settle, supervised=supervised, living=self._live is not None)
         is_gone = not await asyncio.to_thread(settle) and self.living is not None
         place = self.account.definition.directory
-        what = f"{place} is gone, and its ralph still runs: ralphctl stop {self.name}"
+        what = f"{place} is gone or replaced, and its ralph still runs: ralphctl stop {self.name}"
         self._deleted = (what,) if is_gone else ()
         self._services.trouble(f"directory of {self.name}", what if is_gone else None)
 
@@ -729,10 +729,7 @@ class Regent:
 
 def _shown(verdict: Verdict) -> dict[str, Any]:
     return {
-        "kind": verdict.kind.value,
-        "why": verdict.why,
-        "commits": list(verdict.commits),
-        "reverted": list(verdict.reverted),
-        "task": reports.task_data(verdict.task),
-        "tail": verdict.tail,
-    }
+        "kind": verdict.kind.value, "why": verdict.why,
+        "commits": [*verdict.commits], "reverted": [*verdict.reverted],
+        "task": reports.task_data(verdict.task), "tail": verdict.tail,
+    }  # fmt: skip

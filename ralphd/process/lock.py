@@ -36,8 +36,10 @@ class DirectoryLock:
             pids = [str(pid) for pid in holders(os.fstat(descriptor))]
             os.close(descriptor)
             why = f"held by pid {', '.join(pids)}" if pids else "held by a process of another user"
-            mend = "ralphctl status, there or with that daemon's --socket"
-            mend += f"\nkill {' '.join(pids)}  (to end a run that no ralphd shows)" if pids else ""
+            # Our own pid: the directory was moved after the start of its ralph.
+            ends = [] if str(os.getpid()) in pids else pids
+            mend = "ralphctl status --all, there or with that daemon's --socket"
+            mend += f"\nkill {' '.join(ends)}  (to end a run that no ralphd shows)" if ends else ""
             raise DirectoryBusy(f"{directory} is supervised already", why=why, mend=mend) from error
         except OSError as error:
             os.close(descriptor)

@@ -185,12 +185,35 @@ async def test_a_deleted_directory_of_a_run_is_reported_once(tmp_path: Path) -> 
     for _ in range(2):
         await regent._settle()
 
-    what = f"{place} is gone, and its ralph still runs: ralphctl stop demo"
+    what = f"{place} is gone or replaced, and its ralph still runs: ralphctl stop demo"
     assert (services.problems(), services._untold) == ([f"directory of demo: {what}"],) * 2
     assert what in regent.view()["notes"] and what in json.loads(regent.view_bytes())["notes"]
     place.mkdir()
     await regent._settle()
     assert services.problems() == [] and what not in regent.view()["notes"]
+    await events.close()
+
+
+async def test_a_directory_that_was_made_again_under_its_run_is_reported(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    (place := tmp_path / "again").mkdir()
+    regent.account.definition = replace(regent.account.definition, directory=place)
+    regent.account._supervision = Supervision(Goal.RUNNING, Running(RUN))
+    regent.holds = DirectoryClaim(place, regent._services)
+    regent.holds.take()
+    regent._live = cast(
+        "LiveRun", SimpleNamespace(run_id=RUN, record=None, output=SimpleNamespace(seen=None))
+    )
+    await regent._settle()
+    assert regent._services.problems() == []
+
+    place.rename(tmp_path / "before")
+    place.mkdir()
+    assert regent.directory_has_news()
+    await regent._settle()
+
+    [problem] = regent._services.problems()
+    assert f"{place} is gone or replaced" in problem
     await events.close()
 
 

@@ -214,6 +214,17 @@ def test_a_directory_that_another_daemon_supervises_is_refused_and_its_holder_na
         assert not list(second.state.glob("ralphs/*"))
 
 
+def test_a_directory_that_was_moved_under_its_run_is_refused_without_ending_the_daemon(
+    person: Person,
+) -> None:
+    place = person.directory()
+    person.starts(place, SLEEPER)
+    moved = place.rename(place.with_name("moved"))
+    said = start(person, moved, SLEEPER)
+    expect_refusal(said, 1, f"{moved} is supervised already", why=str(person.daemon.pid), mend="status --all")
+    assert "kill" not in said.stderr
+
+
 def test_a_ralph_that_runs_is_not_started_again(person: Person) -> None:
     place = person.directory()
     pid = person.starts(place, SLEEPER)["ralph_pid"]

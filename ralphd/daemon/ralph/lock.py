@@ -84,7 +84,8 @@ class DirectoryClaim:
         self.lock = self._signpost = None
 
     def _is_there(self) -> bool:
-        return os.path.isdir(self._directory) and not self.is_away()  # noqa: PTH112 - never raises
+        # A directory that was removed and made again, as by a new clone, is not where the run works.
+        return self._is_current(self.lock) if self.lock else os.path.isdir(self._directory)  # noqa: PTH112
 
     def _is_current(self, lock: DirectoryLock) -> bool:
         with suppress(OSError):
