@@ -106,7 +106,7 @@ class _Progress:
 
     def timeout(self, reply: Reply | None) -> WaitTimeout:
         """Return the error for the end of the time limit."""
-        state = reply.value["state"] if reply is not None else "unknown, since ralphd is away"
+        state = "unknown, since ralphd is away" if reply is None else reply.value["state"].replace("_", " ")
         what = f"after {self._timeout_s:g} s still waiting for {self._waiting_for}"
         why = f"{self._name} is {state}; only the wait ended, the request stays in force"
         return WaitTimeout(what, why=why, mend=self._force or f"ralphctl status {self._name}")

@@ -161,13 +161,15 @@ def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict
     again = view.get("goal") == "running" and not ended_with_it
     later = "; it restarts as soon as a daemon runs" if again else ""
     wait = {"reason": "no_daemon", "until": None} if again else None
+    is_paused = view.get("goal") == "paused" and not ended_with_it
+    at_rest = {"state": "paused", "pause_reason": "requested"} if is_paused else {"state": "stopped"}
     has_run = overview.has_a_run(view)
     if has_run and _lives(view.get("ralph_pid"), view.get("run_id")):
         view["notes"] = ["no daemon supervises it now"]
     elif has_run:
-        view.update(state="waiting_for_retry" if again else "stopped", ralph_pid=None, wait=wait)
-        lost = f"it was {state} when its daemon ended; its process is gone, its exit status unknown{later}"
-        view["notes"] = [lost]
+        view |= {"state": "waiting_for_retry"} if again else at_rest
+        gone = f"it was {state} when its daemon ended; its process is gone, its exit status not read yet"
+        view |= {"ralph_pid": None, "wait": wait, "notes": [gone + later]}
     elif state == "waiting_for_retry":
         view.update(state=state if again else "stopped", wait=wait)
         view["notes"] = [f"it was waiting to restart when its daemon ended{later}"]

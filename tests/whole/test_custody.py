@@ -94,17 +94,20 @@ def test_what_its_owner_removes_between_runs_stays_removed(daemon: Daemon) -> No
     assert daemon.events("repository.repaired") == daemon.events("file.restored") == []
 
 
-def test_a_run_that_hides_its_id_may_not_restore(daemon: Daemon) -> None:
+def test_a_run_that_hides_its_id_may_not_restore_or_configure(daemon: Daemon) -> None:
     guarded = prepared(daemon)
     daemon.start()
     guarded.register()
     wait_for(lambda: is_copied(daemon), what="the first copy")
     hidden = f"env -u RALPH_RUN_ID RALPHD_STATE_DIR={daemon.state} {sys.executable} -m ralphctl"
-    command = f"{hidden} vault restore --to {daemon.root}/copy"
-    guarded.does(1, "good", script=f"{command} 2>{daemon.root}/refused; echo $? >>{daemon.root}/refused")
+    commands = (f"vault restore --to {daemon.root}/copy", "config set --user regent.max_retries 9")
+    typed = (
+        f"{hidden} {command} 2>{daemon.root}/refused; echo $? >>{daemon.root}/codes" for command in commands
+    )
+    guarded.does(1, "good", script="; ".join(typed))
     guarded.verdict(1)
-    *words, code = (daemon.root / "refused").read_text().splitlines()
-    assert (code, "this is a supervised run" in words[0]) == ("77", True)
+    assert (daemon.root / "codes").read_text().split() == ["77", "77"]
+    assert "this is a supervised run" in (daemon.root / "refused").read_text()
     person = Person(daemon)
     assert " demo " in person("vault", "list").stdout
     done = person("vault", "restore", str(guarded.place), "--to", str(daemon.root / "copy"), "--yes")

@@ -358,6 +358,15 @@ def test_without_a_daemon_a_run_that_was_to_end_is_said_to_be_stopped(
     golden(ctl("status", cwd=directory))
 
 
+def test_without_a_daemon_a_run_that_was_to_be_paused_is_shown_as_paused(
+    ctl: Ctl, golden: Golden, tmp_path: Path
+) -> None:
+    directory = in_directory(tmp_path, state="pausing", goal="paused", ralph_pid=os.getpid())
+    reply = ctl("status", cwd=directory)
+    golden(reply)
+    assert reply.returncode == 75
+
+
 def test_without_a_daemon_a_run_that_lives_is_said_to_be_watched_by_nobody(
     ctl: Ctl, golden: Golden, tmp_path: Path
 ) -> None:
