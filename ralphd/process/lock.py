@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ralphd.dataclass import dataclass
 from ralphd.errors import DirectoryBusy, DirectoryUnusable
-from ralphd.process.shim import all_pids
+from ralphd.process.shim import all_pids, arguments
 
 
 @dataclass(slots=True)
@@ -36,8 +36,8 @@ class DirectoryLock:
             pids = [str(pid) for pid in holders(os.fstat(descriptor))]
             os.close(descriptor)
             why = f"held by pid {', '.join(pids)}" if pids else "held by a process of another user"
-            # Our own pid: the directory was moved after the start of its ralph.
-            ends = [] if str(os.getpid()) in pids else pids
+            # Where a daemon holds it too, that one shows the run, and its kill would end all its ralphs.
+            ends = pids if all(b"shim.main" in arguments(int(pid)) for pid in pids) else []
             mend = "ralphctl status --all, there or with that daemon's --socket"
             mend += f"\nkill {' '.join(ends)}  (to end a run that no ralphd shows)" if ends else ""
             raise DirectoryBusy(f"{directory} is supervised already", why=why, mend=mend) from error

@@ -210,6 +210,7 @@ def test_a_directory_that_another_daemon_supervises_is_refused_and_its_holder_na
         with nothing_changes(person):
             said = other("--socket", str(second.state / "ralphd.sock"), "start", str(place), "--", *SLEEPER)
         expect_refusal(said, 1, f"{place} is supervised already", why=str(person.daemon.pid), mend="--socket")
+        assert "kill" not in said.stderr
         assert second.status()["ralphs"] == []
         assert not list(second.state.glob("ralphs/*"))
 
