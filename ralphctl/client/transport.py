@@ -35,9 +35,7 @@ def exchange(
     ``on_slow`` is called once if the reply takes longer than a second. Raise DaemonNotRunning if the daemon
     ends meanwhile, and the RalphdError that its problem document names if it refuses.
     """
-    sent = {"Accept": "application/json", **headers}
-    if body is not None:
-        sent["Content-Type"] = "application/json"
+    sent = {"Accept": "application/json", **headers} | ({"Content-Type": "application/json"} if body else {})
     try:
         connection.request(method, wire.API + target, None if body is None else body.encode(), sent)
         if on_slow is not None and not connection.replies_within(_QUIET_S):
@@ -93,15 +91,17 @@ def _check_peer(connection: UnixConnection) -> None:
 
 
 def _in_words(fault: OSError) -> str:
-    if fault.errno in (errno.ENOENT, errno.ENOTDIR):
-        return "nothing is there"
-    is_refused = fault.errno == errno.ECONNREFUSED
-    return "nobody listens" if is_refused else fault.strerror or str(fault) or type(fault).__name__
+    words = {errno.ECONNREFUSED: "nobody listens"}
+    words |= dict.fromkeys((errno.ENOENT, errno.ENOTDIR), "nothing is there")
+    return words.get(fault.errno or 0) or fault.strerror or str(fault) or type(fault).__name__
 
 
 def _silent(connection: UnixConnection) -> DaemonBusy:
     what = f"ralphd did not answer within {connection.timeout_s:g} s"
-    return DaemonBusy(what, why=f"it listens at {connection.path}", mend="ralphctl regent logs")
+    kill = f"kill -9 $(cat '{wire.state_directory(os.environ)}/lock')  (if it hangs: its runs continue)"
+    hint = f"\n{kill}\nralphctl regent start" * (connection.path == wire.socket_path(os.environ))
+    mend = "ralphctl regent logs" + hint
+    return DaemonBusy(what, why=f"it listens at {connection.path}", mend=mend)
 
 
 def _went_away(why: str) -> DaemonNotRunning:

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from ralphctl.client import transport
+from ralphd.errors import DaemonBusy
 from tests.helpers import is_alive, wait_for
 from tests.players import player
 from tests.template import ralphctl
@@ -229,6 +231,24 @@ def test_regent_restart_replaces_the_daemon_and_keeps_the_run(daemon: Daemon, pe
     assert daemon.view("demo")["ralph_pid"] == view["ralph_pid"]
     assert is_alive(view["ralph_pid"])
     assert not is_alive(first)
+
+
+def test_a_daemon_that_hangs_is_replaced_by_the_commands_that_are_named(
+    daemon: Daemon, person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert person("regent", "start").returncode == 0
+    first = its_pid(daemon)
+    view = person.starts(person.directory(), player("sleeper"))
+    os.kill(first, signal.SIGSTOP)
+    monkeypatch.setenv("RALPHD_STATE_DIR", str(daemon.state))
+    with pytest.raises(DaemonBusy) as hung:
+        transport.get([str(daemon.state / "ralphd.sock")], "/status", timeout_s=0.2)
+    logs, kill, start = hung.value.mend.splitlines()
+    assert (logs, start) == ("ralphctl regent logs", "ralphctl regent start")
+    subprocess.run(["sh", "-c", kill.partition("  (")[0]], check=True, timeout=10)
+    wait_for(lambda: not is_alive(first), what="its end")
+    assert person("regent", "start").returncode == 0
+    assert daemon.view("demo")["ralph_pid"] == view["ralph_pid"]
 
 
 # --- its socket ---------------------------------------------------------------------------------------
