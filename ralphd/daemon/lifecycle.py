@@ -11,7 +11,6 @@ An end keeps the goals: with ``finish`` and ``now`` the runs end, and the next d
 import asyncio
 import logging
 import os
-import shutil
 from collections import Counter
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -35,6 +34,7 @@ from ralphd.plain_files import reason
 from ralphd.process.log.log import prune
 from ralphd.process.machine import wait_at_most
 from ralphd.process.start_errors import is_lack
+from ralphd.store.files import remove_folder
 from ralphd.store.state import RalphFiles
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ class Roster:
             await self._end(self._revivals.pop(regent.name, None))
             await self._end(self._tasks.pop(regent.name, None))
         regent.refuse_what_waits()
-        await asyncio.to_thread(shutil.rmtree, regent.account.files.home, ignore_errors=True)
+        # In parts, the next daemon would rebuild the ralph from its runs, and start it.
+        await asyncio.to_thread(remove_folder, regent.account.files.home, self.home.parent)
 
     def busy(self) -> list[Regent]:
         return [regent for regent in self if regent.has_a_run]

@@ -105,34 +105,27 @@ def delivery_view(kept: KeptDelivery, to: Destination | None) -> View:
     """Return one delivery and its state."""
     delivery, event = kept.delivery, kept.delivery.event.as_object()
     return {
-        "id": delivery.id,
-        "webhook": delivery.destination,
+        "id": delivery.id, "webhook": delivery.destination,
         "name": None if to is None else to.name,
         "where": None if to is None else to.label,
         "message_id": delivery.message_id,
         "event": {key: event[key] for key in ("id", "type", "at", "ralph")},
         "state": kept.state.value,
-        "queued_at": rfc3339(delivery.queued_at),
-        "failures": delivery.failures,
+        "queued_at": rfc3339(delivery.queued_at), "failures": delivery.failures,
         "next_at": rfc3339(delivery.next_at) if kept.state is DeliveryState.PENDING else None,
         "why": None if kept.state is DeliveryState.DELIVERED else kept.last_error,
         "done_at": None if kept.done_at is None else rfc3339(kept.done_at),
-    }
+    }  # fmt: skip
 
 
 def view_of_test(to: Destination, answer: Answer, *, took_s: float, is_back: bool) -> View:
     """Return the result of a test. ``is_back``: it had answered 410 and is enabled again."""
     why = outgoing.why_failed(answer)
     return {
-        "id": to.id,
-        "name": to.name,
-        "where": to.label,
-        "arrived": why is None,
+        "id": to.id, "name": to.name, "where": to.label, "arrived": why is None,
         "status": answer.status if isinstance(answer, ReceiverReply) else None,
-        "why": why,
-        "took_s": round(took_s, 3),
-        "back": is_back,
-    }
+        "why": why, "took_s": round(took_s, 3), "back": is_back,
+    }  # fmt: skip
 
 
 MOST_URL_CHARS = 2048

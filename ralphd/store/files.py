@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import secrets
+import shutil
 import stat
 import time
 from collections.abc import Collection, Mapping
@@ -80,7 +81,15 @@ def remove_leftovers(directory: Path, *, of: Collection[str] | None = None) -> N
         for entry in directory.iterdir():
             is_ours = of is None or any(entry.name.startswith(f".{file}.") for file in of)
             if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY) and is_ours:
-                entry.unlink(missing_ok=True)
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+
+
+def remove_folder(path: Path, into: Path) -> None:
+    """Remove a folder. It leaves its place first: what a crash leaves of it is a leftover in ``into``."""
+    aside = into / f".{path.name}.{secrets.token_hex(4)}{_TEMPORARY}"
+    with suppress(OSError):
+        path = path.rename(aside)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

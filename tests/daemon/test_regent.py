@@ -26,6 +26,7 @@ from ralphd.errors import InternalError
 from ralphd.plain_files import append_whole
 from ralphd.process.lock import DirectoryLock
 from ralphd.process.rundir import ExitRecord
+from ralphd.store.files import remove_leftovers
 from tests.daemon.test_regent_view import a_regent
 from tests.helpers import eventually
 
@@ -169,6 +170,24 @@ async def test_a_ralph_is_forgotten_after_a_look_at_its_directory(tmp_path: Path
     assert regent.holds.lock is None
     assert not (directory / ".ralph" / "lock").exists()
     DirectoryLock.acquire(directory).release()
+    await events.close()
+
+
+async def test_a_removal_that_is_cut_off_leaves_no_ralph(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its runs alone the next daemon would rebuild the ralph, and start it."""
+    regent, events = await a_regent(tmp_path)
+    regent.account.files.create()
+    await regent.account.save()
+    home = regent.account.files.home
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr("shutil.rmtree", lambda *_, **__: None)
+        await Roster(home.parent).drop(regent)
+    assert not home.exists()
+
+    remove_leftovers(home.parent.parent)
+    assert not [each for each in home.parent.parent.iterdir() if home.name in each.name]
     await events.close()
 
 
