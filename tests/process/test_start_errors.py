@@ -39,6 +39,14 @@ async def test_a_command_that_is_not_on_the_path_is_told(stage: Stage) -> None:
     assert mend == "give its path, as in ./no-such-program"
 
 
+@pytest.mark.parametrize("line", ["./loop.sh --fast", "while :; do claude -p x; done"])
+async def test_a_line_of_the_shell_in_quotes_is_answered_with_the_shell(line: str, stage: Stage) -> None:
+    script(stage, "#!/bin/sh\n")
+    why, mend = await refused(stage, line)
+    assert why == f"no program is named {line!r}"
+    assert mend == f"ralphctl start {stage.home} -- sh -c '{line}'"
+
+
 @pytest.mark.parametrize("name", ["./loop.sh", "tools/../loop.sh", "/no/such/loop.sh"])
 async def test_a_missing_file_is_told_with_its_whole_path(name: str, stage: Stage) -> None:
     why, mend = await refused(stage, name)
