@@ -243,7 +243,8 @@ class Host:
             return [regent.view_bytes() for regent in regents]
         leaders = {each.name: pid for each in regents if (pid := each.account.facts.ralph_pid) is not None}
         used = await asyncio.to_thread(resources_of, leaders)
-        return [json.dumps(each.view() | {"resources": used.get(each.name)}).encode() for each in regents]
+        views = (each.view() | {"resources": used.get(each.name)} for each in regents)
+        return [json.dumps(view, ensure_ascii=False).encode(errors="replace") for view in views]
 
     def log(self, name: str) -> "RalphLog":
         """Return the log of a ralph's runs. Raises UnknownRalph."""

@@ -207,7 +207,8 @@ class Regent:
         own = (self._notes(), self.gate.same(), self._seen, self._why_wait)
         parts = (*self.account.same(), self.living, *own, self._services.landing_of(self.name))
         if parts != self._shown:  # quick: what has not changed is the same object
-            self._shown, self._shown_bytes = parts, json.dumps(self.view()).encode()
+            text = json.dumps(self.view(), ensure_ascii=False)
+            self._shown, self._shown_bytes = parts, text.encode(errors="replace")
         return self._shown_bytes
 
     async def explain(self) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import threading
@@ -11,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -27,6 +25,7 @@ from ralphd.errors import CommandNotStartable, RalphdError, UnknownRalph, WrongS
 from ralphd.notify.hub import Hub
 from ralphd.process.machine import Clock
 from ralphd.store.events import EventStore
+from ralphd.store.files import remove_folder
 from tests.helpers import eventually, is_alive
 
 SETUP = "setup"
@@ -100,13 +99,13 @@ async def staged(root: Path) -> AsyncIterator[Stage]:
 @pytest.fixture
 def late_removal(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """The files of a removed ralph go when this is set: a slow disk, large logs."""
-    goes_on, remove = threading.Event(), shutil.rmtree
+    goes_on = threading.Event()
 
-    def late(path: Path, *, ignore_errors: bool = False) -> None:
+    def late(path: Path, into: Path) -> None:
         assert goes_on.wait(30)
-        remove(path, ignore_errors=ignore_errors)
+        remove_folder(path, into)
 
-    monkeypatch.setattr("ralphd.daemon.lifecycle.shutil", SimpleNamespace(rmtree=late))
+    monkeypatch.setattr("ralphd.daemon.lifecycle.remove_folder", late)
     yield goes_on
     goes_on.set()
 
