@@ -238,6 +238,8 @@ class TargetBranch:
     def _move_checkout(self, place: Path, old: str, new: str) -> str:
         if place in self.busy:
             return f"a ralph works in {place}"
+        if not place.exists():  # its disk may be back later
+            return f"{place} is missing; if it is gone for good: git worktree prune"
 
         def act(git: GitRunner) -> str:
             if refuse_trouble(git).names:

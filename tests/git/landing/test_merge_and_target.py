@@ -347,6 +347,18 @@ def test_a_directory_in_which_a_run_lives_is_not_touched(place: Place) -> None:
     assert not (place.path / "a").exists()
 
 
+def test_a_checkout_that_is_gone_is_waited_for_until_it_is_pruned(place: Place, tmp_path: Path) -> None:
+    commit, tip = merged(place, place.branch("a", a="a\n")), place.tip()
+    place("switch", "-q", "a")
+    place("worktree", "add", "-q", str(tmp_path / "gone"), "main")
+    (tmp_path / "gone").rename(tmp_path / "away")
+    moved = place.target.advance(place.git, tip, commit)
+    assert isinstance(moved, TargetMoved) and "gone for good: git worktree prune" in moved.note
+    place("worktree", "prune")
+    assert place.target.follow(place.git) is Follow.DONE
+    assert place("rev-parse", "main") == commit
+
+
 def test_a_branch_that_is_checked_out_nowhere_moves(place: Place) -> None:
     commit = merged(place, place.branch("a", a="a\n"))
     place("switch", "-q", "a")
