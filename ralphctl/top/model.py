@@ -39,6 +39,8 @@ class TopModel:
     nights: dict[str, TopNight] = field(default_factory=dict)
     state_directory: str = ""
     have_nights: bool = False
+    problems: list[str] = field(default_factory=list)
+    """What is wrong with the daemon."""
 
     _sorted: tuple[Any, list[overview.Row]] = (None, [])
 
@@ -57,6 +59,7 @@ class TopModel:
         reply = client.status().value
         self.version = str(reply["version"])
         self.state_directory = str(reply["daemon"]["state_directory"])
+        self.problems = [f"ralphd is degraded: {each}" for each in reply["daemon"].get("problems", ())]
         self._replace(reply["ralphs"], is_elsewhere=False)
         self.nights = {name: each for name, each in self.nights.items() if name in self.views}
 

@@ -6,7 +6,6 @@ One row is one ralph and never wraps; what is clipped is in the detail of the se
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Sequence
 
 from ralphctl.format import incident_text, state_text, table_text
@@ -85,14 +84,16 @@ def fitted(line: str, columns: int) -> str:
 def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
     rows = model.rows()
     totals = [f"{number} {word}" for word, number in overview.totals(rows).items()]
-    left = " · ".join([f"ralphd {clean(model.version)}", count(len(rows), "ralph"), *totals])
-    if screen.trouble:
-        left = f"{screen.trouble} · {left}"
+    parts = [screen.trouble, f"ralphd {clean(model.version)}", count(len(rows), "ralph"), *totals]
+    left = " · ".join(filter(None, parts))
     at = clock(now, now)
     gap = screen.columns - cells(left) - len(at)
-    shade = RED if screen.trouble else BOLD
     for line in [f"{left}{' ' * gap}{at}"] if gap > 1 else wrapped(left, screen.columns):
-        yield paint(line, shade, on=screen.colour)
+        yield paint(line, RED if screen.trouble else BOLD, on=screen.colour)
+    for line in (
+        line for each in model.problems[:_MOST_NEEDS] for line in wrapped(clean(each), screen.columns)
+    ):
+        yield paint(line, RED, on=screen.colour)
     yield from wrapped(f"tonight {_tonight(model, now)}", screen.columns)
     spent_usd, budget_usd, names = model.budget()
     if names:
@@ -192,13 +193,12 @@ def _detail(model: TopModel, screen: TopScreen, now: float) -> list[str]:
 
 
 def _strip(model: TopModel, screen: TopScreen) -> list[str]:
-    begin = time.strftime("%H:%M", time.localtime(model.since))
     states = model.cells(screen.selected, max(min(screen.columns - 22, strip.MOST_CELLS), 8))
     if not states:
         return []
     until = model.nights[screen.selected][0]
     line = strip.drawn(states, encoding="utf-8" if screen.utf8 else "ascii", colour=screen.colour)
-    return [f" night {begin} ┤{line}▏{minute(until, until)}"]
+    return [f" night {minute(model.since, model.since)} ┤{line}▏{minute(until, until)}"]
 
 
 def _below(model: TopModel, screen: TopScreen) -> list[str]:

@@ -78,7 +78,7 @@ class Pages:
             finished=cards(finished, _MOST_FINISHED, now),
             figures=night.figures([*summaries.values()]) if summaries else "",
             strips=_strips(names, summaries, shown.since, now), landing=self._landing(shown.since, now),
-            reverted=_reverted(summaries, now), done=_done(summaries, now),
+            reverted=_reverted(summaries, now), done=_done(summaries, now), problems=shown.problems,
             accounts=[_account(each, now) for each in accounts[:_MOST_EVENTS]],
         )  # fmt: skip
 
@@ -169,8 +169,7 @@ class Pages:
 def _stamp(name: str) -> int:
     """Return when the history of a ralph was last written."""
     try:
-        home = Path(wire.state_directory(os.environ)) / "ralphs" / name
-        return (home / "history.jsonl").stat().st_mtime_ns
+        return Path(wire.state_directory(os.environ), "ralphs", name, "history.jsonl").stat().st_mtime_ns
     except (OSError, ValueError):  # ValueError: a NUL in the name
         return 0
 

@@ -203,6 +203,14 @@ def test_a_night_that_cannot_be_read_is_said(real_night: TopModel, tmp_path: Pat
     assert f"tonight unknown: no history can be read in {tmp_path}/gone" in shown
 
 
+def test_problems_of_the_daemon_are_shown(
+    night_of_five: FakeDaemon, ctl: Ctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = night_of_five.daemon() | {"problems": ["disk: it is full\x1b[2J"]}
+    monkeypatch.setattr(night_of_five, "daemon", lambda: known)
+    assert "ralphd is degraded: disk: it is full^[[2J" in ctl("top", "--once").stdout.splitlines()
+
+
 def test_one_that_stays_open_shows_the_last_night(real_night: TopModel) -> None:
     real_night.read_nights(real_night.views, NOW)
     assert real_night.document(NOW)["night"]["kept"] == 58

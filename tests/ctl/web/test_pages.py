@@ -193,6 +193,16 @@ def test_the_buttons_fit_the_state(
     assert shown(faces, phone(role="look")).actions() == []
 
 
+def test_problems_of_the_daemon_are_shown(
+    stage: FakeDaemon, faces: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    knows(stage)
+    assert "degraded" not in shown(faces).text
+    known = stage.daemon() | {"problems": ["disk: <b>full</b>"]}
+    monkeypatch.setattr(stage, "daemon", lambda: known)
+    assert "ralphd is degraded: disk: <b>full</b>" in shown(faces).text
+
+
 def test_one_that_works_shows_its_work(stage: FakeDaemon, faces: Pages) -> None:
     change = {"at": rfc3339(NOW - 50), "what": "commit abc1234"}
     task = {"id": "1", "title": "Parse dates"}
