@@ -90,10 +90,8 @@ def _head(model: TopModel, screen: TopScreen, now: float) -> Iterator[str]:
     gap = screen.columns - cells(left) - len(at)
     for line in [f"{left}{' ' * gap}{at}"] if gap > 1 else wrapped(left, screen.columns):
         yield paint(line, RED if screen.trouble else BOLD, on=screen.colour)
-    for line in (
-        line for each in model.problems[:_MOST_NEEDS] for line in wrapped(clean(each), screen.columns)
-    ):
-        yield paint(line, RED, on=screen.colour)
+    for problem in model.problems[:_MOST_NEEDS]:
+        yield from (paint(line, RED, on=screen.colour) for line in wrapped(clean(problem), screen.columns))
     yield from wrapped(f"tonight {_tonight(model, now)}", screen.columns)
     spent_usd, budget_usd, names = model.budget()
     if names:
