@@ -81,8 +81,7 @@ def remove_leftovers(directory: Path, *, of: Collection[str] | None = None) -> N
         for entry in directory.iterdir():
             is_ours = of is None or any(entry.name.startswith(f".{file}.") for file in of)
             if entry.name.startswith(".") and entry.name.endswith(_TEMPORARY) and is_ours:
-                is_folder = stat.S_ISDIR(entry.lstat().st_mode)
-                shutil.rmtree(entry) if is_folder else entry.unlink(missing_ok=True)
+                shutil.rmtree(entry) if stat.S_ISDIR(entry.lstat().st_mode) else entry.unlink(missing_ok=True)
 
 
 def remove_folder(path: Path, into: Path) -> None:
