@@ -1,5 +1,6 @@
 """The rules of a soak: what may grow how much after the warm-up, and what has a fixed bound."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ KEPT_RUNS, KEPT_TESTS, PRUNED_EVERY_S, SHORTEST_RUN_S = 100, 20, 60.0, 1.0
 SLACK_RUNS = int(2 * PRUNED_EVERY_S / SHORTEST_RUN_S)
 MOST_THREADS = 60
 """Two at once for each of the twenty ralphs, and as many as requests take."""
+MOST_LOOP_THREADS = min(32, (os.cpu_count() or 1) + 4) + 4
+"""Those of asyncio's pool, which is full after some minutes, and a few for the agent's output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,6 @@ class Row:
 OF_PROCESS: dict[str, Callable[[Process], float]] = {
     "rss": lambda process: process.rss_mb,
     "descriptors": lambda process: process.descriptors,
-    "threads": lambda process: process.threads,
 }
 RULES = (
     Rule("rss", "daemon: memory, MB", 4.0, role="daemon"),
@@ -64,7 +66,6 @@ RULES = (
     Rule("descriptors", "shims: descriptors of each", 1.0, role="shim"),
     Rule("rss", "loops: memory of each, MB", 2.0, role="loop"),
     Rule("descriptors", "loops: descriptors of each", 2.0, role="loop"),
-    Rule("threads", "loops: threads of each", 1.0, role="loop"),
     Rule("processes", "processes", 6.0, 0.1),
     Rule("other_files", "files outside of runs and vaults", 10.0),
     Rule("vault_files_per_iteration", "files in vaults per iteration", 0.5, 0.1),
@@ -80,6 +81,7 @@ BOUNDS = (
     Bound("most_progress_bytes", "progress.md, MB", (1 << 20) + 1000, 1e6),
     Bound("outbox", "deliveries", 0),
     Bound("daemon_threads", "threads of the daemon, whose pool does not shrink", MOST_THREADS),
+    Bound("loop_threads", "threads of a loop, whose pool does not shrink", MOST_LOOP_THREADS),
 )
 
 

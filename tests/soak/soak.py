@@ -95,8 +95,9 @@ class Soak:
     def _sample(self, at_s: float) -> Sample:
         sample = Sample(at_s, list(processes(self.daemon.state)), self._files.figures())
         sample.state["processes"] = len(sample.processes)
-        threads = (each.threads for each in sample.processes if each.role == "daemon")
-        sample.state["daemon_threads"] = max(threads, default=0)
+        for role in ("daemon", "loop"):
+            threads = (each.threads for each in sample.processes if each.role == role)
+            sample.state[f"{role}_threads"] = max(threads, default=0)
         return sample
 
     # --- the end ----------------------------------------------------------------------------------------
