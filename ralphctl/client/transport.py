@@ -99,8 +99,8 @@ def _in_words(fault: OSError) -> str:
 def _silent(connection: UnixConnection) -> DaemonBusy:
     what = f"ralphd did not answer within {connection.timeout_s:g} s"
     kill = f"kill -9 $(cat '{wire.state_directory(os.environ)}/lock')  (if it hangs: its runs continue)"
-    hint = f"\n{kill}\nralphctl regent start" * (connection.path == wire.socket_path(os.environ))
-    mend = "ralphctl regent logs" + hint
+    is_own = connection.path == wire.socket_path(os.environ)
+    mend = "ralphctl regent logs" + (f"\n{kill}\nralphctl regent start" if is_own else "")
     return DaemonBusy(what, why=f"it listens at {connection.path}", mend=mend)
 
 
