@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +37,13 @@ async def a_regent(place: Path) -> tuple[Regent, EventStore]:
     files = RalphFiles(place / "ralphs" / "demo")
     account = RalphRecord(files, definition, RegentState(Supervision()), services)
     return Regent(account, services), events
+
+
+async def test_a_view_keeps_its_letters_and_can_be_sent_with_what_is_none(tmp_path: Path) -> None:
+    regent, events = await a_regent(tmp_path)
+    regent.account.notes = ["caf\u00e9", os.fsdecode(b"\xff.x")]
+    assert '"caf\u00e9", "?.x"' in regent.view_bytes().decode()
+    await events.close()
 
 
 async def test_a_view_has_the_keys_that_its_schema_promises(tmp_path: Path) -> None:

@@ -113,6 +113,18 @@ def test_only_leftovers_are_removed(tmp_path: Path) -> None:
     assert len(os.listdir(tmp_path)) == 3
 
 
+def test_a_leftover_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "file").touch()
+    (tmp_path / "state" / ".a.00000000.ralphd-tmp").symlink_to(tmp_path / "work")
+    (tmp_path / "state" / ".b.00000000.ralphd-tmp").mkdir()
+
+    remove_leftovers(tmp_path / "state")
+
+    assert (os.listdir(tmp_path / "state"), os.listdir(tmp_path / "work")) == ([], ["file"])
+
+
 def test_a_full_disk_keeps_the_old_file_and_heals(small_disk: SmallDisk) -> None:
     path = small_disk.path / "state.json"
     write_whole(path, b"old")
