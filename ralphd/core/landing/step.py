@@ -44,7 +44,7 @@ def admit(queue: LandingQueue, wanted: model.LandingCandidate, *, waits_for: str
     known = [] if wanted.undoes else known
     last = known[-1] if known and known[-1].standing is not Standing.LANDED else wanted
     if wanted.publishes and queue.blocked:
-        queue = replace(queue, batch=None)  # a push needs not what the batch waits for
+        queue = replace(queue, batch=None)  # a push does not need what the batch waits for
     spared = queue.batch.ids if queue.batch else ()
     if waits_for:  # what a person has asked for stays
         spared = (*spared, *(each.id for each in known if each.standing is Standing.QUEUED))

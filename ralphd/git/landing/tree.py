@@ -34,7 +34,7 @@ _RULES: Final = frozenset([b".git", b".gitignore", b".gitattributes", b"ralph.to
 """What changes how the files beside it are read: it is the commit's, or absent."""
 _CONVERTED: Final = (b"eol", b"ident", b"working-tree-encoding")
 _AS_BYTES: Final = "* -text\n"
-"""Attributes without which git takes a file for unchanged that has other line ends."""
+"""Without these attributes, git takes a file with other line ends for unchanged."""
 _LINK: Final = b"120000"
 _MODES: Final = {0o100: b"100755", 0: b"100644"}
 
@@ -98,7 +98,7 @@ def _files(git: GitRunner, env: Mapping[str, str]) -> dict[bytes, bytes]:
 
 
 def _clear(top: bytes, files: Mapping[bytes, bytes]) -> list[bytes]:
-    """Remove what git could not replace from the folders of the commit. Return what it does not know."""
+    """Remove what must not stay in the folders of the commit. Return the names that the commit lacks."""
     folders, others = {b""}, list[bytes]()
     for name in files:
         while (name := name.rpartition(b"/")[0]) not in folders:

@@ -172,7 +172,7 @@ def _linked(repository: str) -> Iterator[tuple[Path, Path]]:
 
 
 def work_tree_of(repository: str, known: str, *, but: str = "") -> Path:
-    """Return ``known``, or where that is gone another work tree of the repository, ``but`` not this one."""
+    """Return ``known``; if that is gone, another work tree of the repository, except ``but``, if any."""
     common, linked = Path(repository), (path for _, path in _linked(repository) if str(path) != but)
     places = (Path(known), *linked, common.parent)  # that one is no work tree if the repository is bare
     found = ((each, Repository.find(each)) for each in places if each.is_dir())
