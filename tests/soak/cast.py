@@ -14,7 +14,7 @@ HARDLY_EVER = 1_000_000
 FLAGS: Mapping[str, object] = {
     "regent.retry_backoff_seconds": 0.5,
     "regent.max_retries": HARDLY_EVER,
-    "regent.max_restarts_per_hour": HARDLY_EVER,
+    "regent.max_restarts_per_hour": 0,
     "regent.stop_timeout_seconds": 5,
 }
 LOOP_TOML = """[agents]

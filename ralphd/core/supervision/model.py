@@ -140,9 +140,10 @@ class Policy(UserLimits):
 class Tally:
     """What is counted over a ralph's runs, since ``began_at``, when a person started it.
 
-    ``restarted_at`` holds the crash restarts of the last hour. ``iteration`` counts those that are finished;
-    of a command that does not report them, its commits. ``last_number`` is the number that the built-in
-    loop gave the last one. ``reverts`` counts the iterations whose commits were reverted.
+    ``restarted_at`` holds the newest crash restarts of the last hour, at most ``max_restarts_per_hour``.
+    ``iteration`` counts those that are finished; of a command that does not report them, its commits.
+    ``last_number`` is the number that the built-in loop gave the last one. ``reverts`` counts the iterations
+    whose commits were reverted.
     ``called`` is why the last verdict called a person: the next one for the same reason does not.
     ``unscheduled_until``: the schedule does not apply before then: a person skipped the wait for it.
     """

@@ -119,14 +119,14 @@ def restart(current: Supervision, at: Moment, policy: Policy) -> Step:
             return transitions.spawn(afresh, transitions.RESTARTING, before=current.state)
 
 
-def skip_wait(current: Supervision, at: Moment) -> Step:
+def skip_wait(current: Supervision, at: Moment, policy: Policy) -> Step:
     if isinstance(current.state, model.Running):
         return Step(current, (model.PassOn(current.state.run_id, model.ControlSignal.SKIP_WAIT),))
     assert isinstance(current.state, model.Waiting | model.Paused)
     tally = current.tally
     if isinstance(current.state, model.Waiting) and current.state.reason is model.Reason.SCHEDULE:
         tally = replace(tally, unscheduled_until=current.state.until)
-    counted = transitions.counted(replace(current, goal=Goal.RUNNING, tally=tally), at)
+    counted = transitions.counted(replace(current, goal=Goal.RUNNING, tally=tally), at, policy)
     return transitions.spawn(counted, transitions.RESTARTING, before=current.state, skips=True)
 
 

@@ -30,7 +30,7 @@ def step(current: Supervision, event: events.Event, policy: Policy) -> Step:
         case events.RestartRequested():
             return requests.restart(replace(current, goal=Goal.RUNNING), event.at, policy)
         case events.SkipWaitRequested():
-            return requests.skip_wait(current, event.at)
+            return requests.skip_wait(current, event.at, policy)
         case events.DaemonStopping():
             return _end_with_daemon(current, event.at, policy, kill=event.now)
         case events.DaemonStarted():
@@ -63,7 +63,7 @@ def step(current: Supervision, event: events.Event, policy: Policy) -> Step:
         case events.GraceOver():
             return _grace_over(current, event, policy)
         case events.Woke():
-            return _woke(current, event)
+            return _woke(current, event, policy)
 
 
 def _end_with_daemon(current: Supervision, at: Moment, policy: Policy, *, kill: bool) -> Step:
@@ -252,7 +252,7 @@ def _counted(current: Supervision, event: events.Committed | events.CostSeen, po
     return Step(replace(current, tally=tally))
 
 
-def _woke(current: Supervision, event: events.Woke) -> Step:
+def _woke(current: Supervision, event: events.Woke, policy: Policy) -> Step:
     at = event.at
     match current.state:
         case model.Waiting(reason=reason) if event.is_free and reason in model.ADMISSION:
@@ -262,7 +262,7 @@ def _woke(current: Supervision, event: events.Woke) -> Step:
             if at < wait.until:
                 return current.enter(wait, model.WakeAt(wait.until))
             actions = () if wait.reason is model.Reason.ITERATION_PAUSE else (transitions.RESTARTING,)
-            return transitions.spawn(transitions.counted(current, at), *actions)
+            return transitions.spawn(transitions.counted(current, at, policy), *actions)
         case model.Running() | model.Pausing() | model.Stopping() if current.said.wait is not None:
             is_over = at >= current.said.wait.until
             return reports.end_wait(current) if is_over else Step(current, _await_reported(current))

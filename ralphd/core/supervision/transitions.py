@@ -40,13 +40,15 @@ def give_up(current: Supervision, text: str) -> Step:
     return current.enter(model.Failed(text), model.Escalate(text), Announce("ralph.failed"))
 
 
-def counted(current: Supervision, at: Moment) -> Supervision:
-    """Count the coming restart, if it follows a failure."""
+def counted(current: Supervision, at: Moment, policy: Policy) -> Supervision:
+    """Count the coming restart, if it follows a failure; keep the times that the limit of an hour needs."""
     reason = current.state.reason if isinstance(current.state, model.Waiting) else None
     if reason not in (model.Reason.CRASH, model.Reason.RESTART_LIMIT):
         return current
-    recent, restarts = (*within_an_hour(current.tally.restarted_at, at), at), current.tally.restarts + 1
-    return replace(current, tally=replace(current.tally, restarts=restarts, restarted_at=recent))
+    limit = policy.max_restarts_per_hour
+    recent = (*within_an_hour(current.tally.restarted_at, at), at)[-limit:] if limit else ()
+    tally = replace(current.tally, restarts=current.tally.restarts + 1, restarted_at=recent)
+    return replace(current, tally=tally)
 
 
 def ask_to_end(

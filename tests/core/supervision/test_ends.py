@@ -271,6 +271,14 @@ def test_c3_restarts_older_than_an_hour_expire() -> None:
     assert tally == Tally(restarts=6, restarted_at=(NOW - 3000, NOW + 30))
 
 
+@pytest.mark.parametrize(("limit", "kept"), [(2, (NOW - 100, NOW + 30)), (0, ())])
+def test_c3_no_more_restarts_are_kept_than_the_limit_asks_for(limit: int, kept: tuple[Moment, ...]) -> None:
+    policy = replace(POLICY, max_restarts_per_hour=limit)
+    crashed = ralph(WAITING, tally=Tally(restarted_at=(NOW - 3000, NOW - 100)))
+
+    assert step(crashed, Woke(NOW + 30), policy).supervision.tally.restarted_at == kept
+
+
 # P6: not supervised
 
 
