@@ -6,7 +6,6 @@ from ralphd.config.keys import (
     ACCOUNT,
     AGENT,
     FLAGS,
-    NOT_BUILT,
     SECTIONS,
     USER_FILE_ONLY,
     WEBHOOKS,
@@ -42,9 +41,8 @@ applies them from the next run on, and a living run keeps the rules it was start
 given to `ralphctl start`. `ralphctl regent reload`, or SIGHUP, makes the daemon read your own file again: its
 webhooks and `logs.total_bytes` apply at once.
 
-In the tables, *mine* marks keys that only your own file may set, since a repository must not decide them, and
-○ a key that this version accepts but does not use (`start` prints a note if you set one). In the
-environment a list is `a,b` or a TOML list; a command is split as by a shell, but not run by one.
+In the tables, *mine* marks keys that only your own file may set, since a repository must not decide them. In
+the environment a list is `a,b` or a TOML list; a command is split as by a shell, but not run by one.
 """
 SAYS = {
     "project": "The name of the ralph.",
@@ -102,7 +100,7 @@ def _section(section: str) -> str:
 
 
 def _row(key: ConfigKey) -> str:
-    marks = ("" if _is_built(key) else " ○") + (" *mine*" if key.dotted in USER_FILE_ONLY else "")
+    marks = " *mine*" if key.dotted in USER_FILE_ONLY else ""
     default = "(needed)" if key.default is None else f"`{toml_value(key.default)}`"
     also = ", ".join(f"`{name}`" for name in _also(key)) or "-"
     return f"| `{key.name}`{marks} | {_is(key)} | {default} | {key.schema['description']} | {also} |"
@@ -114,10 +112,6 @@ def _is(key: ConfigKey) -> str:
     if schema.get("maximum") == A_YEAR_S:
         return "seconds, from 0 to a year"
     return in_words(schema).replace("|", "\\|")
-
-
-def _is_built(key: ConfigKey) -> bool:
-    return key.dotted not in NOT_BUILT
 
 
 def _also(key: ConfigKey) -> Iterator[str]:

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ralphctl.doctor.runner import Check, CheckResult, Results, failed, fault_result, ok, unknown, warning
-from ralphctl.format.humanize import count
 from ralphctl.offline.processes import ProgramOutput, ask
 from ralphd.agents import known
 from ralphd.agents.agent import Agent, Cli, LaunchSpec
@@ -140,7 +139,4 @@ def configured(directory: Path, environ: Mapping[str, str]) -> tuple[Configurati
         configuration.check_guard()
     except RalphdError as fault:
         return configuration, fault_result(fault, "ralphctl config check")
-    if idle := configuration.not_built_yet():
-        text = f"no errors, but {count(len(idle), 'key')} without effect: {', '.join(idle)}"
-        return configuration, warning(text, "ralphctl config check")
     return configuration, ok("no errors")

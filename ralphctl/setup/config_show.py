@@ -26,7 +26,8 @@ from ralphd.errors import ConfigFaults, UnknownAgent, UsageError
 if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
 
-_NO_EFFECT = "accepted, but without effect in this version"
+_NOT_BUILT: Mapping[str, Any] = {"not_built_yet": []}
+"""Every key has an effect now; scripts may read what 0.1.0 printed."""
 _APPLIES_AT_START = frozenset({"idle", "stopped", "failed", "done"})
 _SECRET_VARIABLE = re.compile(r"(?i)(?:agents|accounts)\..*\.env\..*(?:KEY|TOKEN|SECRET|PASSW).*")
 
@@ -45,26 +46,25 @@ def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) 
     if not as_json:
         return "\n".join(_toml_lines(configuration, tree))
     origins = {key: origin.text for key, origin in configuration.origins.items()}
-    return _json({"values": tree, "origins": origins, "not_built_yet": configuration.not_built_yet()})
+    return _json({"values": tree, "origins": origins, **_NOT_BUILT})
 
 
 def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
-    """Return which sources set a value and which keys have no effect yet. Raise ConfigFaults."""
+    """Return which sources set a value. Raise ConfigFaults."""
     configuration = load(directory, environ=environ)
     if faults := list(_agent_faults(configuration, environ)):
         raise config_faults(faults)
     configuration.check_guard()
     if as_json:
-        return _json({"faults": [], "not_built_yet": configuration.not_built_yet()})
+        return _json({"faults": [], **_NOT_BUILT})
     given = {origin for origin in configuration.origins.values() if origin not in (DEFAULT, DIRECTORYS_NAME)}
     sources = sorted({_source(origin.text) for origin in given})
-    lines = ["no faults; " + ("set by " + ", ".join(sources) if sources else "all values are defaults")]
-    return "\n".join(lines + [f"{key}: {_NO_EFFECT}" for key in configuration.not_built_yet()])
+    return "no faults; " + ("set by " + ", ".join(sources) if sources else "all values are defaults")
 
 
 def faults(found: ConfigFaults) -> str:
     """Return what ``check`` prints as JSON where there are faults."""
-    return _json({"faults": found.why.splitlines() or [found.what], "not_built_yet": []})
+    return _json({"faults": found.why.splitlines() or [found.what], **_NOT_BUILT})
 
 
 def _agent_faults(configuration: Configuration, environ: Mapping[str, str]) -> Iterator[ConfigFault]:
@@ -182,7 +182,6 @@ def warnings(edit: ConfigEdit, directory: Path, environ: Mapping[str, str]) -> l
     is_of_project = Path(_source(origin)).name == files.PROJECT_FILE
     if origin.startswith("environment ") or (is_of_project and not is_project):
         sentences.append(f"no effect here: {origin} sets {edit.key} and takes precedence")
-    sentences += [f"{edit.key}: {_NO_EFFECT}"] if edit.key in configuration.not_built_yet() else []
     return sentences
 
 
@@ -215,6 +214,5 @@ def _table_lines(
     for name, value in values.items():
         key = f"{path}.{name}"
         origin = configuration.origins.get(key) or configuration.origins[path]
-        note = f"; {_NO_EFFECT}" if key in configuration.not_built_yet() else ""
-        yield f"{name} = {toml_value(value)}".ljust(40) + f"  # {origin.text}{note}"
+        yield f"{name} = {toml_value(value)}".ljust(40) + f"  # {origin.text}"
     yield ""

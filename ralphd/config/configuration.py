@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, field, fields, replace
 from pathlib import Path
+from sys import intern
 from typing import Any, cast
 
 from ralphd.config import files, layers, specs
-from ralphd.config.keys import NAMED, NOT_BUILT, SECRETS, SECTIONS, SPECS, WEBHOOKS, ConfigKey, keys_of
+from ralphd.config.keys import NAMED, SECRETS, SECTIONS, SPECS, WEBHOOKS, ConfigKey, keys_of
 from ralphd.config.layers import DEFAULT, DIRECTORYS_NAME, ConfigFault, Layer, Origin, Setting, dotted
 from ralphd.config.values import fit_name, toml_value
 from ralphd.core.delivery import Destination, Format, ProjectsDestination
@@ -30,6 +31,7 @@ COMMAND = "ralph.command"
 SANDBOX, SANDBOX_NET = "sandbox.level", "sandbox.net"
 HIDDEN = "(not shown)"
 LONGEST_VALUE = 200
+_SHARED: dict[str, Any] = {name: spec() for name, spec in SECTIONS.items()}
 
 
 def fields_by_key(rules: type[Any], *sections: Any) -> dict[str, Any]:
@@ -113,12 +115,6 @@ class Configuration(specs.Sections):
             mend = '[regent] test_command = "make test" in ralph.toml, or rollback_on_test_failure = false'
             raise ConfigFaults("rollback_on_test_failure is set, but test_command is not", why=why, mend=mend)
 
-    def not_built_yet(self) -> list[str]:
-        """Return the keys that were set and that this version does not act on."""
-        return [
-            name for name, value, key in self.values() if key.dotted in NOT_BUILT and value != key.default
-        ]
-
     def values(self) -> list[tuple[str, Any, ConfigKey]]:
         """Return each key by its full name, with its value and its entry in the list of keys."""
         tables: list[tuple[str, str, object]] = [
@@ -131,7 +127,7 @@ class Configuration(specs.Sections):
             *((dotted((WEBHOOKS, index)), WEBHOOKS, hook) for index, hook in enumerate(self.webhooks)),
         ]
         return [
-            (f"{name}.{key.name}", getattr(spec, key.name), key)
+            (intern(f"{name}.{key.name}"), getattr(spec, key.name), key)
             for name, section, spec in tables
             for key in keys_of(section).values()
         ]
@@ -221,7 +217,9 @@ def _merged(given: list[Layer]) -> Configuration:
             signed = entry if any(getattr(entry, name) for name in SECRETS) else lower
             hook = replace(entry, **{name: getattr(signed, name) for name in SECRETS})
             webhooks[url] = (replace(hook, allow_private=entry.allow_private or lower.allow_private), origin)
-    sections: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
+    read: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
+    # Of a hundred ralphs, most have most sections as they are by default: these share one object.
+    sections = {name: _SHARED[name] if spec == _SHARED[name] else spec for name, spec in read.items()}
     for section, table in NAMED.items():
         names = dict.fromkeys(
             name.split(".")[1] for name, one in settings.items() if one.key.section == table

@@ -25,9 +25,6 @@ SPECS: Mapping[str, type[Any]] = {
     **SECTIONS, AGENT: specs.AgentSpec, ACCOUNT: specs.AccountSpec, WEBHOOKS: specs.WebhookSpec,
 }  # fmt: skip
 
-NOT_BUILT: frozenset[str] = frozenset()
-"""Keys that are understood and that this version does not act on; `start` warns when one is set."""
-
 USER_FILE_ONLY = frozenset(
     [
         *("logs.run_bytes", "logs.total_bytes", "regent.runs_may"),

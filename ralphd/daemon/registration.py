@@ -205,8 +205,6 @@ def notes_on(
         notes.append(f'sandbox.net = false has no effect: [sandbox] level is "{level}", not "{BOX}"')
     if command and (configuration.git.auto_push or configuration.git.auto_pull_rebase):
         notes.append("auto_push and auto_pull_rebase are for the built-in loop: this command has to do both")
-    not_built = configuration.not_built_yet()
-    notes += [f"{key} is set, and this version does nothing about it yet" for key in not_built]
     if head(directory) is None:
         notes.append("not a git repository: commits cannot show what Ralph does")
     return tuple(notes)

@@ -23,7 +23,6 @@ def test_without_any_layer_every_value_is_its_default(place: Place) -> None:
     assert configuration.logs.run_bytes == 67108864
     assert configuration.logs.total_bytes == 2147483648
     assert configuration.webhooks == ()
-    assert configuration.not_built_yet() == []
 
 
 def test_each_layer_lies_over_the_next(place: Place) -> None:
@@ -140,17 +139,6 @@ def test_webhooks_of_both_files_are_told_and_a_project_can_change_one_but_not_op
     assert second.secret_file == str(place.directory / "secret")
     assert (third.secret_env, third.secret_file) == ("TOKEN", None)
     assert configuration.origins["webhooks[2]"].text == "ralph.toml:5"
-
-
-def test_what_is_set_and_not_built_is_listed_and_a_default_is_not(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ralphd.config.configuration.NOT_BUILT", {"notify.reminder_minutes"})
-    place.project(
-        '[regent]\ntest_command = "make test"\nrollback_on_test_failure = false\nmax_retries = 9\n'
-        '[agents]\nstrategy = "rotate"\n[agents.claude]\nmodel = "opus"\n[notify]\nreminder_minutes = 5\n'
-    )
-    assert place.load().not_built_yet() == ["notify.reminder_minutes"]
 
 
 @pytest.mark.parametrize("named", ["own.toml", "~/demo/own.toml", "/etc/own.toml"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ralphd.config.keys import ACCOUNT, AGENT, FLAGS, NOT_BUILT, SECTIONS, USER_FILE_ONLY, WEBHOOKS, keys_of
+from ralphd.config.keys import ACCOUNT, AGENT, FLAGS, SECTIONS, USER_FILE_ONLY, WEBHOOKS, keys_of
 from ralphd.config.layers import environment_layer
 
 PAGE = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
@@ -27,7 +27,6 @@ def test_every_key_of_every_section_is_there_once_with_its_marks(section: str) -
     assert list(found) == list(keys_of(section))
     for key in keys_of(section).values():
         head = found[key.name][0]
-        assert ("○" in head) is (key.dotted in NOT_BUILT), head
         assert ("*mine*" in head) is (key.dotted in USER_FILE_ONLY), head
 
 

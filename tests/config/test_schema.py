@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ralphd.config.keys import ACCOUNT, AGENT, NAMED, NOT_BUILT, SECTIONS, USER_FILE_ONLY, keys_of, schema
+from ralphd.config.keys import ACCOUNT, AGENT, NAMED, SECTIONS, USER_FILE_ONLY, keys_of, schema
 from ralphd.config.keys import FLAGS as FLAG_KEYS
 
 
@@ -36,6 +36,5 @@ def test_the_lists_of_keys_name_keys_that_there_are() -> None:
     known = {
         key.dotted for section in [*SECTIONS, AGENT, ACCOUNT, "webhooks"] for key in keys_of(section).values()
     }
-    assert known >= NOT_BUILT
     assert known >= USER_FILE_ONLY
     assert set(FLAG_KEYS.values()) <= known

@@ -23,12 +23,6 @@ url = "https://example.com/"
 """
 
 
-@pytest.fixture(autouse=True)
-def unbuilt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A version that does not act on one of the keys."""
-    monkeypatch.setattr("ralphd.config.configuration.NOT_BUILT", {"notify.reminder_minutes"})
-
-
 def test_show_prints_each_value_with_its_origin_and_is_toml(place: Place, golden: Golden) -> None:
     place.project(PROJECT)
     text = config_show.show(place.directory, {"HOME": str(place.home)})
@@ -46,11 +40,11 @@ def test_show_as_json_has_values_and_origins(place: Place) -> None:
 
     assert told["values"]["regent"]["max_retries"] == 5
     assert told["origins"]["regent.max_retries"] == "ralph.toml:3"
-    assert told["not_built_yet"] == ["notify.reminder_minutes"]
+    assert told["not_built_yet"] == []
     assert "secret-value" not in json.dumps(told) and "example.com" not in json.dumps(told)
 
 
-def test_check_says_that_all_is_right_and_what_has_no_effect_yet(place: Place, golden: Golden) -> None:
+def test_check_says_that_all_is_right_and_what_is_set_where(place: Place, golden: Golden) -> None:
     environ = {"HOME": str(place.home)}
     nothing = config_show.check(place.directory, environ)
     place.project(PROJECT)
