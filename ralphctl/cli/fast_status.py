@@ -113,11 +113,10 @@ def _asked(query: StatusQuery, name: str | None, directory: str) -> tuple[View, 
 
     Raise DaemonNotRunning, or UnknownRalph.
     """
-    if name:
-        view = json.loads(_request(query, wire.ralph_path(name), directory))
-        daemon = json.loads(_request(query, "/status", directory)) if query.as_json else {}
-        return {**daemon, "ralphs": [view]}, None
+    view = json.loads(_request(query, wire.ralph_path(name), directory)) if name else None
     reply = json.loads(_request(query, "/status", directory))
+    if view is not None:
+        return {**reply, "ralphs": [view]}, None
     mine = None if query.every else discovery.of_directory(reply["ralphs"], directory)
     if not query.every and mine is None and discovery.left_by_build(directory) is not None:
         raise UnknownRalph("no daemon supervises this directory")

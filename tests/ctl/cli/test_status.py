@@ -110,7 +110,8 @@ def test_problems_of_the_daemon_are_shown(
     daemon.views = {"api": view(), "web": view("web")}
     known = daemon.daemon() | {"status": "degraded", "problems": ["disk: it is full\x1b[2J"]}
     monkeypatch.setattr(daemon, "daemon", lambda: known)
-    assert ctl("status").stderr == "ralphd is degraded: disk: it is full^[[2J\n"
+    for words in (["status"], ["status", "api"]):
+        assert ctl(*words).stderr == "ralphd is degraded: disk: it is full^[[2J\n", words
     narrow = ctl("status", more={"COLUMNS": "22"}).stderr
     assert narrow == "ralphd is degraded:\ndisk: it is full^[[2J\n"
     assert (ctl("status", "--short").stderr, ctl("status", "--json").stderr) == ("", "")
