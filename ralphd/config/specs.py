@@ -104,7 +104,7 @@ class RegentSpec:
     healthy_after_seconds: Seconds = 600.0
     """A run that shows a sign of life after this time resets the failure count."""
     max_restarts_per_hour: Count = 10
-    """The most restarts after crashes in any hour."""
+    """The most restarts after crashes in any hour; 0 for no limit."""
     startup_grace_seconds: Seconds = 120.0
     """Additional time before the first output."""
     max_run_seconds: Seconds = 0.0
@@ -114,7 +114,7 @@ class RegentSpec:
     stop_deadline_seconds: Seconds = 60.0
     """How long the daemon waits for its runs when it shuts down."""
     test_timeout_seconds: Seconds = 600.0
-    """The time limit of the tests."""
+    """The time limit of the tests; 0 for none."""
     test_retries: Count = 1
     """How often failed tests run again before they count as failed."""
     rollback_scope: Literal["minimal", "iteration"] = "minimal"
@@ -167,9 +167,9 @@ class AgentsSpec:
     max_task_failures: Count = 5
     """A task with more failures is skipped; 0: no limit."""
     timeout_seconds: Seconds = 600.0
-    """The time limit of an agent's process."""
+    """The time limit of an agent's process; 0 for that of an iteration."""
     iteration_timeout_seconds: Seconds = 900.0
-    """The time limit of an attempt with all its phases."""
+    """The time limit of an attempt with all its phases; 0 for none."""
     heartbeat_seconds: Seconds = 30.0
     """The interval in which a sign of life is expected."""
     missed_heartbeats: Count = 3

@@ -78,6 +78,13 @@ def test_r4_a_red_tree_is_told_once_and_nothing_is_blamed_before_it_is_green(
     assert daemon.events("ralph.escalated") == []
 
 
+def test_r3_a_time_limit_of_0_is_none(daemon: Daemon, guarded: Guarded) -> None:
+    daemon.start()
+    guarded.register(regent__test_timeout_seconds=0)
+    guarded.does(1, "one")
+    assert guarded.verdict(1)["why"] == "the tests pass"
+
+
 def test_r3_what_is_no_red_test_reverts_nothing(daemon: Daemon, guarded: Guarded) -> None:
     """Flaky, hanging, not to be found, and red only with what is not committed."""
     flag = daemon.root / "flaky"
