@@ -41,8 +41,8 @@ applies them from the next run on, and a living run keeps the rules it was start
 given to `ralphctl start`. `ralphctl regent reload`, or SIGHUP, makes the daemon read your own file again: its
 webhooks and `logs.total_bytes` apply at once.
 
-In the tables, *mine* marks keys that only your own file may set, since a repository must not decide them. In
-the environment a list is `a,b` or a TOML list; a command is split as by a shell, but not run by one.
+In the tables, *mine* marks keys that only your own file may set, since a repository must not decide them.
+In the environment a list is `a,b` or a TOML list; a command is split as by a shell, but not run by one.
 """
 SAYS = {
     "project": "The name of the ralph.",

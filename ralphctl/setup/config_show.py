@@ -26,8 +26,6 @@ from ralphd.errors import ConfigFaults, UnknownAgent, UsageError
 if TYPE_CHECKING:
     from ralphctl.setup.config_edit import ConfigEdit
 
-_NOT_BUILT: Mapping[str, Any] = {"not_built_yet": []}
-"""Every key has an effect now; scripts may read what 0.1.0 printed."""
 _APPLIES_AT_START = frozenset({"idle", "stopped", "failed", "done"})
 _SECRET_VARIABLE = re.compile(r"(?i)(?:agents|accounts)\..*\.env\..*(?:KEY|TOKEN|SECRET|PASSW).*")
 
@@ -46,7 +44,7 @@ def show(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) 
     if not as_json:
         return "\n".join(_toml_lines(configuration, tree))
     origins = {key: origin.text for key, origin in configuration.origins.items()}
-    return _json({"values": tree, "origins": origins, **_NOT_BUILT})
+    return _json({"values": tree, "origins": origins, "not_built_yet": []})
 
 
 def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False) -> str:
@@ -56,7 +54,7 @@ def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False)
         raise config_faults(faults)
     configuration.check_guard()
     if as_json:
-        return _json({"faults": [], **_NOT_BUILT})
+        return _json({"faults": [], "not_built_yet": []})
     given = {origin for origin in configuration.origins.values() if origin not in (DEFAULT, DIRECTORYS_NAME)}
     sources = sorted({_source(origin.text) for origin in given})
     return "no faults; " + ("set by " + ", ".join(sources) if sources else "all values are defaults")
@@ -64,7 +62,7 @@ def check(directory: Path, environ: Mapping[str, str], *, as_json: bool = False)
 
 def faults(found: ConfigFaults) -> str:
     """Return what ``check`` prints as JSON where there are faults."""
-    return _json({"faults": found.why.splitlines() or [found.what], **_NOT_BUILT})
+    return _json({"faults": found.why.splitlines() or [found.what], "not_built_yet": []})
 
 
 def _agent_faults(configuration: Configuration, environ: Mapping[str, str]) -> Iterator[ConfigFault]:
