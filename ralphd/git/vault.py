@@ -36,6 +36,7 @@ KEPT_BYTES: Final = 1 << 20
 MOST_KEPT: Final = 100
 KEPT_PACKS: Final = 10
 REMOTES: Final = "refs/remotes/"
+_STASHES: Final = "logs/refs/stash"
 _MOST_LOST: Final = 100
 STALE_LOCK_S: Final = 3600.0
 UNUSED_S: Final = 30 * 86400.0
@@ -163,10 +164,10 @@ class Vault:
             return before
         is_whole = size_of(repository.common / "objects") <= most_bytes
         reach("vault.take.begin")
-        tree = self._staged_tree(git)
+        tree, stashes = self._staged_tree(git), _stashes(git)
         if is_whole:
-            self._fetch(repository, head, tree)
-        has_unpushed = not is_whole and self._pack_unpushed(git, refs, {head, tree}, most_bytes)
+            self._fetch(repository, head, tree, stashes)
+        has_unpushed = not is_whole and self._pack_unpushed(git, refs, {head, tree, *stashes}, most_bytes)
         reach("vault.take.fetched")
         link, own = self.top / ".git", str(repository.git.resolve())
         common = str(repository.common.resolve())
@@ -197,7 +198,7 @@ class Vault:
         finally:
             copy.unlink(missing_ok=True)
 
-    def _fetch(self, repository: Repository, head: str | None, tree: str | None) -> None:
+    def _fetch(self, repository: Repository, head: str | None, tree: str | None, stashes: list[str]) -> None:
         if not (self.path / "HEAD").exists():
             is_sha256 = repo.line(self.top, "rev-parse", "--show-object-format") == "sha256"
             form = ("--object-format=sha256",) if is_sha256 else ()  # git before 2.28 has no such option
@@ -206,7 +207,7 @@ class Vault:
             if time.time() - lock.lstat().st_mtime > STALE_LOCK_S:
                 lock.unlink(missing_ok=True)
         words = ("--quiet", "--atomic", "--prune", "--no-tags", "--update-shallow", "--no-write-fetch-head")
-        specs = [f"+refs/*:{_REFS}*"]
+        specs = [f"+refs/*:{_REFS}*", *(f"+{sha}:refs/stashes/{i}" for i, sha in enumerate(stashes))]
         for kind, sha in (("head", head), ("index", tree)):
             specs += [f"+{sha}:refs/{kind}/{self.folder.name}"] if sha else []
         self._git("fetch", "--no-auto-maintenance", *words, "--", str(repository.common), *specs)
@@ -415,6 +416,15 @@ def _ignored(git: GitRunner) -> list[str]:
     return [os.fsdecode(name) for name in git.output(*words).split(b"\0") if name]
 
 
+def _stashes(git: GitRunner) -> list[str]:
+    """Return the stashes: a ref leads to the newest alone, and its reflog to those below."""
+    log = git.repository.common / _STASHES
+    lines = read_plain(log, _MOST_FILE_BYTES).splitlines() if log.is_file() else []
+    shas = [line.split(b" ")[1] for line in lines[-MOST_KEPT:] if line.count(b" ") > 1]
+    listed = git.output("cat-file", "--batch-check", given=b"\n".join(shas)) if shas else b""
+    return [line.split()[0] for line in listed.decode().splitlines() if line.split()[1] == "commit"]
+
+
 def _refs_of(git: GitRunner) -> dict[str, str]:
     # Not splitlines: a name may hold U+2028, which ends a line for it.
     lines = filter(None, git.text("for-each-ref", "--format=%(refname) %(objectname) %(symref)").split("\n"))
@@ -430,7 +440,7 @@ def hook_names(*folders: Path) -> list[str]:
 
 
 def _copied(repository: Repository) -> list[Path]:
-    found = [repository.common / name for name in hook_names(repository.common)]
+    found = [repository.common / name for name in (*hook_names(repository.common), _STASHES)]
     found += [repository.git / name for name in (*_FILES, "logs/HEAD")]
     found += repository.git.glob("sharedindex.*")  # the rest of a split index
     if repository.git != repository.common:

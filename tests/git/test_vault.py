@@ -141,6 +141,47 @@ def test_a_destroyed_repository_is_rebuilt_as_it_was(place: Place, damage: objec
     assert rebuilt.left is None or rebuilt.left.is_dir()
 
 
+@pytest.mark.parametrize("most", [MOST, 100_000])
+def test_every_stash_of_a_removed_repository_is_rebuilt(place: Place, tmp_path: Path, most: int) -> None:
+    if most != MOST:
+        _with_remote(place, tmp_path)
+    for number in range(3):
+        (place.top / "a").write_text(f"mine {number}")
+        place.git("stash", "push", "--quiet", "--message", f"number {number}", "--", "a")
+    place.take(most)
+    stashes = place.git("stash", "list", "--format=%H %gs")
+    _removed(place.top / ".git")
+    place.restore()
+    assert place.git("stash", "list", "--format=%H %gs") == stashes != ""
+    place.git("fsck", "--strict")
+    place.git("stash", "pop", "--quiet", "stash@{2}")
+    assert (place.top / "a").read_text() == "mine 0"
+
+
+def test_stashes_are_rebuilt_from_the_copy_of_a_linked_work_tree(place: Place, tmp_path: Path) -> None:
+    linked = copy(place)
+    linked.top = tmp_path / "linked"
+    place.git("worktree", "add", "--quiet", str(linked.top), "side")
+    for number in range(2):
+        (place.top / "a").write_text(f"mine {number}")
+        place.git("stash", "push", "--quiet", "--", "a")
+    stashes = place.git("stash", "list")
+    linked.take()
+    _removed(place.top / ".git")
+    linked.restore()
+    assert place.git("stash", "list") == stashes
+
+
+def test_a_stash_whose_commit_is_gone_does_not_hinder_the_copy(place: Place) -> None:
+    for number in range(2):
+        (place.top / "a").write_text(f"mine {number}")
+        place.git("stash", "push", "--quiet", "--", "a")
+    sha = place.git("rev-parse", "stash@{1}")
+    (place.top / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
+    place.take()
+    assert place.vault.taken()
+
+
 def test_a_sha256_repository_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
     test_a_destroyed_repository_is_rebuilt_as_it_was(Place(tmp_path), _removed)
