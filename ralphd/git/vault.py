@@ -47,9 +47,13 @@ _MOST_FILE_BYTES: Final = 256 << 20
 _RECORD: Final = "taken.json"
 _REFS: Final = "refs/taken/"
 SAFE: Final = {
-    **{"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1"},
+    **{"GIT_ALLOW_PROTOCOL": "file", "GIT_NO_LAZY_FETCH": "1", "GIT_CONFIG_COUNT": "3"},
     # A vault is bare: the user's own setting may forbid git to use such a repository.
-    **{"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "all"},
+    **{"GIT_CONFIG_KEY_0": "safe.bareRepository", "GIT_CONFIG_VALUE_0": "all"},
+    # Older versions fetch only what a ref leads to: not what is staged, nor all stashes.
+    **{"GIT_CONFIG_KEY_1": "protocol.version", "GIT_CONFIG_VALUE_1": "2"},
+    # A flaw of an old commit, which git itself tolerates, is no reason to have no copy.
+    **{"GIT_CONFIG_KEY_2": "fetch.fsckObjects", "GIT_CONFIG_VALUE_2": "false"},
 }
 
 

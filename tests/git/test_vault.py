@@ -888,10 +888,23 @@ def test_a_split_index_is_rebuilt_whole(place: Place) -> None:
     assert place.git("status", "--short") == before == "A  staged"
 
 
-def test_a_user_who_forbids_bare_repositories_has_a_vault(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "[safe]\nbareRepository = explicit",
+        "[protocol]\nversion = 0",
+        "[transfer]\nfsckObjects = true",
+        "[fetch]\nfsckObjects = true",
+    ],
+)
+def test_no_setting_of_the_user_hinders_the_copy(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, setting: str
 ) -> None:
-    (tmp_path / ".gitconfig").write_text("[safe]\nbareRepository = explicit\n")
+    padded = b"0100644 a\0" + bytes.fromhex(place.git("rev-parse", "HEAD:a"))  # as an old git wrote it
+    words = ("git", "hash-object", "-t", "tree", "--literally", "-w", "--stdin")
+    tree = subprocess.run(words, cwd=place.top, input=padded, stdout=subprocess.PIPE, check=True).stdout
+    place.git("update-ref", "refs/heads/old", place.git("commit-tree", "-m", "old", tree.decode().strip()))
+    (tmp_path / ".gitconfig").write_text(setting)
     monkeypatch.setenv("HOME", str(tmp_path))
     place.take()
     shutil.rmtree(place.top / ".git")
