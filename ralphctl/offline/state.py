@@ -169,7 +169,9 @@ def without_daemon(view: dict[str, Any], *, ended_with_it: bool = False) -> dict
     elif has_run:
         view |= {"state": "waiting_for_retry"} if again else at_rest
         gone = f"it was {state} when its daemon ended; its process is gone, its exit status not read yet"
-        view |= {"ralph_pid": None, "wait": wait, "notes": [gone + later]}
+        returns = f"return with the next {'ralphctl build' if ended_with_it else 'daemon'}"
+        aside = [f"uncommitted changes that its tests had set aside {returns}"] if state == "testing" else []
+        view |= {"ralph_pid": None, "wait": wait, "notes": [gone + later, *aside]}
     elif state == "waiting_for_retry":
         view.update(state=state if again else "stopped", wait=wait)
         view["notes"] = [f"it was waiting to restart when its daemon ended{later}"]

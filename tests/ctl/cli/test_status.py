@@ -352,6 +352,12 @@ def test_without_a_daemon_a_run_whose_process_is_gone_is_not_said_to_run(
     golden(ctl("status", cwd=directory))  # the pid is another process's by now: it carries no cookie
 
 
+def test_without_a_daemon_work_that_tests_set_aside_is_named(
+    ctl: Ctl, golden: Golden, tmp_path: Path
+) -> None:
+    golden(ctl("status", cwd=in_directory(tmp_path, state="testing", ralph_pid=None)))
+
+
 def test_without_a_daemon_a_run_that_was_to_end_is_said_to_be_stopped(
     ctl: Ctl, golden: Golden, tmp_path: Path
 ) -> None:
