@@ -133,9 +133,11 @@ def uncommitted_digests(directory: Path) -> dict[str, str]:
 
 
 def _digest(path: bytes) -> str | None:
-    """Return a digest of a file, empty for an absent one; None for one that is large or unreadable."""
+    """Return a digest of a file or link, empty for an absent one; None for one that is large or unreadable."""
+    file = Path(os.fsdecode(path))
     try:
-        return hashlib.sha256(read_plain(Path(os.fsdecode(path)), _KNOWN_BYTES)).hexdigest()
+        data = os.fsencode(file.readlink()) if file.is_symlink() else read_plain(file, _KNOWN_BYTES)
+        return hashlib.sha256(data).hexdigest()
     except FileNotFoundError:
         return ""
     except OSError:

@@ -102,17 +102,24 @@ def test_files_that_were_not_committed_are_listed(tree: WorkTree, tmp_path: Path
 def test_a_file_with_a_known_digest_was_not_left_by_a_run(tree: WorkTree) -> None:
     (tree.path / "deleted").write_text("x")
     (tree.path / "large").write_text("x")
+    (tree.path / "link").write_text("x")
     tree.git("add", ".")
     tree.git("commit", "--quiet", "-m", "more")
+    (tree.path / "link").unlink()
+    (tree.path / "link").symlink_to("nowhere")
     (tree.path / "both").write_text("theirs")
     (tree.path / "deleted").unlink()
     (tree.path / "large").write_bytes(b"x" * (2 << 20))
     known = uncommitted_digests(tree.path)
-    assert sorted(known) == ["both", "deleted"]
+    assert sorted(known) == ["both", "deleted", "link"]
 
+    (tree.path / "link").rename(tree.path / "moved")
+    (tree.path / "moved").rename(tree.path / "link")
     (tree.path / "both").unlink()
     (tree.path / "both").write_text("theirs")
     assert left_uncommitted(tree.path, 0.0, known) == ("large",)
     (tree.path / "both").write_text("changed")
     (tree.path / "deleted").write_text("again")
-    assert left_uncommitted(tree.path, 0.0, known) == ("both", "deleted", "large")
+    (tree.path / "link").unlink()
+    (tree.path / "link").symlink_to("elsewhere")
+    assert left_uncommitted(tree.path, 0.0, known) == ("both", "deleted", "large", "link")
