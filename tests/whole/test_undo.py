@@ -137,6 +137,13 @@ def test_without_a_daemon_it_is_put_back_as_by_one_and_a_conflict_names_the_git_
     assert everything(guarded) == before
     guarded.git("reset", "-q", "--hard", "HEAD~1")
 
+    # a file in the way: the same command helps only when it is gone
+    (guarded.place / "broken").write_text("mine\n")
+    told = person("undo", "demo")
+    assert "in the way: broken; nothing was changed" in told.stderr
+    assert "try: ralphctl undo demo 1    (when that is resolved)" in told.stderr
+    (guarded.place / "broken").unlink()
+
     # put back, written down, and seen by the next daemon
     told = person("undo", "demo", "1")
     assert told.returncode == 0, told

@@ -134,10 +134,13 @@ class Undo:
         mend = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
         if wanted.repair is not None:
             why, _, by_hand = why.partition("; by hand: ")
-            what, mend = f"undo repair {wanted.repair}", by_hand or f"{mend} --repair {wanted.repair}"
+            what, mend = f"undo repair {wanted.repair}", f"{mend} --repair {wanted.repair}"
         else:
             commits = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
             what = f"re-apply {commits}"
-            if by_hand and why.startswith("conflict"):
-                mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
+            is_conflict = by_hand and why.startswith("conflict")
+            by_hand = (
+                f"{by_hand}    (resolve the conflict, then git revert --continue)" if is_conflict else ""
+            )
+        mend = by_hand or f"{mend}    (when that is resolved)"
         return NotUndone(f"cannot {what}", why=f"{why}; nothing was changed", mend=mend)
