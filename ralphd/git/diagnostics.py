@@ -133,7 +133,7 @@ def uncommitted_digests(directory: Path) -> dict[str, str]:
 
 
 def _digest(path: bytes) -> str | None:
-    """Return a digest of a file or link, empty for an absent one; None for one that is large or unreadable."""
+    """Return a digest of a file or link, empty if absent; None if it is large or unreadable."""
     file = Path(os.fsdecode(path))
     try:
         data = os.fsencode(file.readlink()) if file.is_symlink() else read_plain(file, _KNOWN_BYTES)

@@ -131,16 +131,15 @@ class Undo:
         return found
 
     def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
-        mend = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
+        name, when = self._account.definition.name, "    (when that is resolved)"
+        mend = f"ralphctl undo {name} {wanted.iteration or ''}".rstrip() + when
         if wanted.repair is not None:
             why, _, by_hand = why.partition("; by hand: ")
-            what, mend = f"undo repair {wanted.repair}", f"{mend} --repair {wanted.repair}"
+            what = f"undo repair {wanted.repair}"
+            mend = by_hand or f"ralphctl undo {name} --repair {wanted.repair}{when}"
         else:
             commits = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
             what = f"re-apply {commits}"
-            is_conflict = by_hand and why.startswith("conflict")
-            by_hand = (
-                f"{by_hand}    (resolve the conflict, then git revert --continue)" if is_conflict else ""
-            )
-        mend = by_hand or f"{mend}    (when that is resolved)"
+            if by_hand and why.startswith("conflict"):
+                mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
         return NotUndone(f"cannot {what}", why=f"{why}; nothing was changed", mend=mend)
