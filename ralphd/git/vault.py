@@ -422,11 +422,12 @@ def _ignored(git: GitRunner) -> list[str]:
 
 def _stashes(git: GitRunner) -> list[str]:
     """Return the stashes: a ref leads to the newest alone, and its reflog to those below."""
-    log = git.repository.common / _STASHES
-    lines = read_plain(log, _MOST_FILE_BYTES).splitlines() if log.is_file() else []
-    shas = [line.split(b" ")[1] for line in lines[-MOST_KEPT:] if line.count(b" ") > 1]
+    shas: list[bytes] = []
+    with suppress(OSError):
+        lines = read_plain(git.repository.common / _STASHES, _MOST_FILE_BYTES).splitlines()
+        shas = [line.split(b" ")[1] for line in lines[-MOST_KEPT:] if line.count(b" ") > 1]
     listed = git.output("cat-file", "--batch-check", given=b"\n".join(shas)) if shas else b""
-    return [line.split()[0] for line in listed.decode().splitlines() if line.split()[1] == "commit"]
+    return [line.split()[0] for line in listed.decode().splitlines() if " commit " in line]
 
 
 def _refs_of(git: GitRunner) -> dict[str, str]:

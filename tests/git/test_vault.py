@@ -182,6 +182,22 @@ def test_a_stash_whose_commit_is_gone_does_not_hinder_the_copy(place: Place) -> 
     assert place.vault.taken()
 
 
+@pytest.mark.parametrize("kind", ["link", "pipe", "folder", "garbage"])
+def test_a_log_of_stashes_that_is_none_does_not_hinder_the_copy(place: Place, kind: str) -> None:
+    log = place.top / ".git" / "logs" / "refs" / "stash"
+    match kind:
+        case "link":
+            log.symlink_to(place.top / "a")
+        case "pipe":
+            os.mkfifo(log)
+        case "folder":
+            log.mkdir()
+        case _:
+            log.write_bytes(b"\xff \n a b c\nd  e\n" + b"0" * 40 + b" -x y\n")
+    place.take()
+    assert place.vault.taken()
+
+
 def test_a_sha256_repository_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GIT_DEFAULT_HASH", "sha256")
     test_a_destroyed_repository_is_rebuilt_as_it_was(Place(tmp_path), _removed)

@@ -131,12 +131,11 @@ class Undo:
         return found
 
     def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
-        name, when = self._account.definition.name, "    (when that is resolved)"
-        mend = f"ralphctl undo {name} {wanted.iteration or ''}".rstrip() + when
+        again = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
+        mend = f"{again}    (when that is resolved)"
         if wanted.repair is not None:
             why, _, by_hand = why.partition("; by hand: ")
-            what = f"undo repair {wanted.repair}"
-            mend = by_hand or f"ralphctl undo {name} --repair {wanted.repair}{when}"
+            what, mend = f"undo repair {wanted.repair}", by_hand or f"{again} --repair {wanted.repair}"
         else:
             commits = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
             what = f"re-apply {commits}"
