@@ -82,6 +82,10 @@ def _sequel(
             return _usage_limited(loop, iteration, event, policy)
         case FailureKind.TRANSIENT:
             return _transient(loop, iteration, event, policy)
+        case FailureKind.FATAL if isinstance(loop.stage, model.Attempting) and loop.stage.iteration.session:
+            # What is wrong may be the session that it resumed: lost, or one that its service refuses.
+            words = f"{iteration.agent} again now, in a new session"
+            return attempt(loop, iteration, event.at, policy), words
         case FailureKind.FATAL:
             return _without(loop, iteration, event.at, policy, event.finding.why, None)
         case _:

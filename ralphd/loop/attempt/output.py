@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ralphd.agents.reading import MAX_LINE_CHARS
 from ralphd.core.failures import agent_events
-from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
+from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits
 from ralphd.core.failures.classify import OurDoing
 from ralphd.core.failures.patterns import LOST_CONNECTION
 from ralphd.core.text import plain, plain_lines
@@ -150,16 +150,13 @@ class AgentOutput:
             self._idling, self.last_life_at = agent_events.NOT_IDLING, now
             return True
         timeout_s = self._hang_timeout_s
-        if not (traits.idles or traits.progresses):  # the streak of idle steps is unchanged
-            alive = traits.beats and is_life(events, self._idling, awake_s, timeout_s)
-            if alive or self._is_plain:
-                self.last_life_at = now
-            return alive
-        self._idling = agent_events.idled(self._idling, events, awake_s, timeout_s)
-        alive = is_life(events, self._idling, awake_s, timeout_s)
+        if traits.idles:  # any other line leaves the streak of idle steps as it is
+            self._idling = agent_events.idled(self._idling, events, awake_s, timeout_s)
+        is_sign = traits.idles or traits.beats
+        alive = is_sign and agent_events.is_life(events, self._idling, awake_s, timeout_s)
         if alive or (self._is_plain and not traits.idles):
             self.last_life_at = now
-        if agent_events.is_stuck(self._idling, timeout_s):
+        if traits.idles and agent_events.is_stuck(self._idling, timeout_s):
             why = agent_events.explain_stuck(self._agent.name, self._idling, timeout_s)
             self._termination.end(TerminationRequest(OurDoing.STALL, why.title, evidence=why))
         return alive

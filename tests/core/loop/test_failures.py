@@ -578,6 +578,20 @@ def test_a_session_that_had_begun_to_work_is_gone_on_with(kind: FailureKind) -> 
     assert play.attempt.iteration.session is None
 
 
+def test_a_fatal_failure_of_a_resumed_session_is_tried_again_in_a_new_one() -> None:
+    play = Play("A")
+    play.fails(TRANSIENT, session="s1", worked=True)
+    play.wakes()
+
+    play.fails(FATAL)
+
+    assert (play.agent, play.attempt.iteration.session) == ("claude", None)
+    assert play.ordered(ReportAttempt)[0].next == "claude again now, in a new session"
+    assert (play.ordered(ReportAgentOut), play.failures("A")) == ([], 0)
+    play.fails(FATAL)
+    assert play.end.reason == "no_agent"
+
+
 def test_003_a_crash_leaves_a_note_for_the_next_agent_and_success_clears_it() -> None:
     play = Play("A", "B")
 
