@@ -28,12 +28,13 @@ from tests.generated_states import states_page
 from tests.process.sandbox.escapes import escapes_page
 
 ROOT = Path(__file__).parent.parent
+PACKAGED = units.Installation(command=("/usr/bin/ralphd",))
 PAGES: Mapping[Path, Callable[[], str]] = {
     ROOT / "docs" / "states.md": states_page,
     ROOT / "docs" / "routes.md": routes_page,
-    ROOT / "systemd" / "ralphd.service": lambda: units.system_service(units.PACKAGED, "ralph"),
+    ROOT / "systemd" / "ralphd.service": lambda: units.system_service(PACKAGED, "ralph"),
     ROOT / "systemd" / "ralphd.socket": lambda: units.system_socket("ralph"),
-    ROOT / "systemd" / "user" / "ralphd.service": lambda: units.user_service(units.PACKAGED),
+    ROOT / "systemd" / "user" / "ralphd.service": lambda: units.user_service(PACKAGED),
     ROOT / "docs" / "configuration.md": configuration_page,
     ROOT / "docs" / "commands.md": commands_page,
     ROOT / "docs" / "events.md": events_page,

@@ -66,7 +66,8 @@ def build(
     refuse_if_supervised(directory, str(place / "ralphd.sock"))
     await_earlier(place, lambda: False, say)
     if command is None:
-        command, wish = _settled(directory, place, flags, wish)
+        last, flags = _as_last_time(place, flags)
+        command, wish = _settled(directory, place, last, flags, wish)
     if command is None:
         start.offer_init(ctx, Path(directory), flags)
     return _supervised(start.registration(directory, command, name, flags, resume=wish), place)
@@ -100,14 +101,22 @@ def _supervised(body: dict[str, object], place: Path) -> int:
     return code
 
 
+def _as_last_time(place: Path, flags: dict[str, object]) -> tuple[list[str], dict[str, object]]:
+    """Return the last build's command, and its flags with the new ones: agents and limits stay."""
+    last, kept = offline.last_build(place)
+    given = [f"--{k} {','.join(v) if isinstance(v, list) else v}" for k, v in kept.items() if k not in flags]
+    if given:
+        say(f"as last time: {clean(' '.join(given))}")
+    return last, kept | flags
+
+
 def _settled(
-    directory: str, place: Path, flags: dict[str, object], wish: bool | None
+    directory: str, place: Path, last: list[str], flags: dict[str, object], wish: bool | None
 ) -> tuple[list[str] | None, bool | None]:
     """Choose the command if none is given: ralph.toml's, else the last build's, else the built-in loop.
 
     ``--agent`` selects the built-in loop. Ask here whether to resume from its checkpoint.
     """
-    last = offline.last_build_command(place)
     saved = checkpoint.find(directory, offline.build_homes(place))
     if last or saved is not None:
         if not checkpoint.runs_built_in(directory, flags):
@@ -178,8 +187,9 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
     does, how = state_text.build_step(view, view["directory"])
     steps.append((does if state_text.is_spent(view) else _DOES.get(state, "start it again"), how))
     if state == "paused" and state_text.is_built_in(view) and view.get("pause_reason") == "usage_limit":
-        other = "claude" if view.get("agent") == "codex" else "codex"
-        steps.append(("continue with another agent", f"{again} --fallback {other}"))
+        listed = [agent["name"] for agent in (view.get("pool") or {}).get("agents", ())]
+        others = [name for name in ("codex", "claude") if name not in listed]
+        steps += [("continue with another agent", f"{again} --fallback {name}") for name in others[:1]]
     return steps
 
 
@@ -193,8 +203,7 @@ def _settled_words(view: View, now: float) -> list[str]:
         said += f"; {'its limit ends' if is_known else 'next try'} {resets}" if resets else ""
     lines = [f"{view['name']}: {said}"]
     if view["state"] in ("paused", "stopped") and state_text.is_built_in(view) and held:
-        rows = [f"  {label:<12} {text}" for label, text in checkpoint_text.rows(held, now)]
-        rows = [row for row in rows if not row.startswith("  resumes ")]
+        rows = [f"  {name:<12} {text}" for name, text in checkpoint_text.rows(held, now) if name != "resumes"]
         return [*lines, *rows, "  the checkpoint is kept: ralphctl build resumes from it"]
     work = state_text.work_words(view)
     return lines + ([f"  {'work':<12} {work}"] if work else [])

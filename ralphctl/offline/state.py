@@ -304,11 +304,17 @@ def build_homes(state_directory: Path) -> list[Path]:
     return sorted((state_directory / "ralphs").glob("*"))
 
 
-def last_build_command(state_directory: Path) -> list[str]:
-    """Return the command of the last build there; empty for the built-in loop, and for no build."""
-    saved = [peek(str(home / "ralph.json")) for home in build_homes(state_directory)]
-    command: object = next((each["command"] for each in saved if each and "command" in each), [])
-    return [str(word) for word in command] if isinstance(command, list) else []
+def last_build(state_directory: Path) -> tuple[list[str], dict[str, Any]]:
+    """Return the command and the flags of the last build there.
+
+    No command stands for the built-in loop, and for no build. A build that is done has no flags to keep.
+    """
+    for home in build_homes(state_directory):
+        saved, state = (peek(str(home / file)) or {} for file in ("ralph.json", "regent-state.json"))
+        command, flags = saved.get("command"), saved.get("flags")
+        if isinstance(command, list) and isinstance(flags, dict):
+            return [str(word) for word in command], {} if state.get("state") == "done" else flags
+    return [], {}
 
 
 CHECKPOINT_VERSION = 1

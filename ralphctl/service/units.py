@@ -32,10 +32,6 @@ class Installation:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-PACKAGED = Installation(command=("/usr/bin/ralphd",))
-"""As in the files below ``systemd/``, for packagers."""
-
-
 def user_service(where: Installation) -> str:
     """Return the unit of one user's daemon, for that user's own systemd.
 

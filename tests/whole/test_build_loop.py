@@ -122,6 +122,35 @@ def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> Non
     assert "as last time: true  (built-in loop: ralphctl build --agent NAME)" in build.words()
 
 
+def test_a_build_that_continues_keeps_the_flags_of_the_last_one(build: Build) -> None:
+    directory = loop_in(build.daemon, "usage 600")
+    with (directory / "ralph.toml").open("a") as file:
+        file.write('[agents.codex]\ncommand = ["/nonexistent/codex"]\n')
+    build.start("--max-cost", "5", "--fallback", "codex")
+    assert build.ends_leaving_nothing() == 75
+    assert "next: ralphctl build --fallback claude  (continue with another agent)" in build.words()
+
+    build.start("--max-cost", "7")
+    assert build.ends_leaving_nothing() == 75
+    assert "as last time: --fallback codex\n" in build.words()
+
+    build.start()
+    assert build.ends_leaving_nothing() == 75
+    assert "as last time: --max-cost 7 --fallback codex\n" in build.words()
+
+
+def test_a_build_that_is_done_leaves_its_flags_to_no_other(build: Build) -> None:
+    loop_in(build.daemon)
+    build.start("--max-iterations", "1")
+    assert build.ends_leaving_nothing() == 5
+
+    build.start()
+
+    assert build.ends_leaving_nothing() == 0
+    assert "as last time" not in build.words()
+    assert open_tasks(build.directory) == 0
+
+
 def test_without_a_list_a_loop_that_gets_nowhere_says_so_and_is_no_interruption(build: Build) -> None:
     (loop_in(build.daemon, "idle", "idle") / "TASKS.md").unlink()
     build.start()

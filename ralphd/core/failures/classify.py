@@ -144,9 +144,8 @@ def _success(evidence: Evidence, rules: Rules) -> Classification | None:
         ended = "it did not exit afterwards and was terminated" if ended_by_us else "exit status 0"
         success = Classification(None, "final event", f"its final event says success; {ended}")
         return success if evidence.verdict.good else None
-    if ended_by_us or (rules.has_verdict and not evidence.partial) or not evidence.printed:
-        return None
-    if match_after_good_exit(evidence.own_lines, rules.patterns) is not None:
+    is_unproved = ended_by_us or (rules.has_verdict and not evidence.partial) or not evidence.printed
+    if is_unproved or match_after_good_exit(evidence.own_lines, rules.patterns) is not None:
         return None
     return Classification(None, "exit status 0", "exit status 0, and no failure on its last lines")
 

@@ -234,7 +234,6 @@ def _last_of_each_form(text: str, pairs: list[tuple[ResetHint, Reset]]) -> list[
 def _latest(resets: Iterable[Reset]) -> Reset:
     """Return the latest; of several that are the same, the exact one."""
     ordered = sorted(resets, key=lambda reset: reset.until)
-    latest = ordered[-1]
-    same = [reset for reset in ordered if latest.until - reset.until <= _SAME_S]
+    same = [reset for reset in ordered if ordered[-1].until - reset.until <= _SAME_S]
     exact = [reset for reset in same if reset.confidence is Confidence.EXACT]
-    return exact[-1] if exact and latest.confidence is not Confidence.EXACT else latest
+    return (exact or same)[-1]

@@ -52,9 +52,7 @@ class Pool:
 
     def put_out(self, agent: str, reason: str, until: Moment | None, *, guessed: bool = False) -> "Pool":
         """Start a cooldown until that moment; None: until you act."""
-        before = self.entry(agent)
-        probes = 0 if before is None else before.probes + 1
-        return self._with(agent, Cooldown(agent, reason, until, probes, guessed=guessed))
+        return self._with(agent, Cooldown(agent, reason, until, self._next_probe(agent), guessed=guessed))
 
     def hold(self, agent: str, reason: str, until: Moment, *, for_slot: bool = False) -> "Pool":
         """Start a cooldown that another ralph of the account caused: it is no failure of this one (Q2)."""
@@ -86,9 +84,11 @@ class Pool:
 
     def probe_s(self, agent: str) -> float:
         """Return how long to leave an agent alone whose reset is unknown: 15, 30, 60, … minutes."""
+        return min(FIRST_PROBE_S * 2.0 ** min(self._next_probe(agent), 10), LONGEST_PROBE_S)
+
+    def _next_probe(self, agent: str) -> int:
         before = self.entry(agent)
-        probes = 0 if before is None else before.probes + 1
-        return min(FIRST_PROBE_S * 2.0 ** min(probes, 10), LONGEST_PROBE_S)
+        return 0 if before is None else before.probes + 1
 
     def _timed(self) -> list[Cooldown]:
         absent = (each for each in self.out if each.agent in self.agents and not each.back)

@@ -373,15 +373,12 @@ def _judged(loop: Loop, stage: model.AwaitingVerdict, event: model.Judged, polic
     is_reverted = event.verdict is not None and event.verdict.kind is VerdictKind.REVERTED
     candidates = tasks.may_be_tried(plan, loop.ledger, max_task_failures=policy.max_task_failures)
     if not (tasks.has_tasks(plan) or is_reverted or any(task.added for task in candidates)):
-        end = None
-        if stage.promised:
-            end = EndLoop(0, "complete", "the agent declared that all is done")
-        elif loop.memory.idle_successes >= IDLE_SUCCESSES:
+        end = EndLoop(0, "complete", "the agent declared that all is done") if stage.promised else None
+        if end is None and loop.memory.idle_successes >= IDLE_SUCCESSES:
             why = f"the last {loop.memory.idle_successes} iterations succeeded without a commit"
             end = EndLoop(0, "no_progress", why)
         if end is not None:
-            given_up = tuple(task for task in tasks.open_tasks(plan, loop.ledger) if task.added)
-            if given_up:
+            if given_up := tuple(task for task in tasks.open_tasks(plan, loop.ledger) if task.added):
                 return _used_up(loop, given_up)
             return transitions.ended(loop, end, model.ClearCheckpoint())
     return _iterate(loop, event.at, policy)

@@ -204,9 +204,8 @@ def failed_once(ledger: Ledger, task: Task, failure: Previous) -> Ledger:
 def previous(ledger: Ledger, task: Task) -> Previous | None:
     """Return a task's last failure in an earlier iteration or run; a revert has a section of its own."""
     record = record_of(task, ledger)
-    if record.reverted is not None and record.last_failure == record.reverted.words[:MOST_FAILURE_CHARS]:
-        return None
-    if record.last_kind is None:
+    words = None if record.reverted is None else record.reverted.words[:MOST_FAILURE_CHARS]
+    if record.last_kind is None or record.last_failure == words:
         return None
     failure, lines = record.last_failure, record.last_lines
     return Previous(record.last_attempt, record.last_agent, record.last_kind, failure, lines)

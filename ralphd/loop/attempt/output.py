@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ralphd.agents.reading import MAX_LINE_CHARS
 from ralphd.core.failures import agent_events
-from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits
+from ralphd.core.failures.agent_events import AgentEvent, RetryingItself, Traits, is_life
 from ralphd.core.failures.classify import OurDoing
 from ralphd.core.failures.patterns import LOST_CONNECTION
 from ralphd.core.text import plain, plain_lines
@@ -152,8 +152,7 @@ class AgentOutput:
         timeout_s = self._hang_timeout_s
         if traits.idles:  # any other line leaves the streak of idle steps as it is
             self._idling = agent_events.idled(self._idling, events, awake_s, timeout_s)
-        is_sign = traits.idles or traits.beats
-        alive = is_sign and agent_events.is_life(events, self._idling, awake_s, timeout_s)
+        alive = (traits.idles or traits.beats) and is_life(events, self._idling, awake_s, timeout_s)
         if alive or (self._is_plain and not traits.idles):
             self.last_life_at = now
         if traits.idles and agent_events.is_stuck(self._idling, timeout_s):
