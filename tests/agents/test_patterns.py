@@ -10,7 +10,7 @@ from ralphctl.offline.classify import finding_of, plain_agent
 from ralphd.agents.known import KNOWN
 from ralphd.agents.patterns import patterns_of
 from ralphd.core.failures.kinds import FailureKind
-from ralphd.core.failures.patterns import LONGEST_LINE, Pattern, folded_text, match_in
+from ralphd.core.failures.patterns import LONGEST_LINE, Pattern, folded_text, match_after_good_exit, match_in
 from ralphd.errors import ConfigFaults
 
 AGENTS = (*KNOWN, "general")
@@ -230,6 +230,19 @@ def test_no_counter_example_that_ends_the_output_of_a_good_exit_is_a_failure(age
     wrong = [text for text, finding in judged.items() if finding.kind is not None]
 
     assert wrong == []
+
+
+@pytest.mark.parametrize("agent", KNOWN)
+def test_a_wrapper_that_loses_the_exit_status_reports_what_its_agent_would(agent: str) -> None:
+    own, wrapper = patterns_of(agent), patterns_of("general")
+    lines = [text for pattern in own.patterns for text in pattern.examples]
+    reported = [(line, match) for line in lines if (match := match_after_good_exit([line], own))]
+
+    kinds = {line: match_after_good_exit([line], wrapper) for line, _ in reported}
+
+    assert {line: match and match.kind for line, match in kinds.items()} == {
+        line: match.kind for line, match in reported
+    }
 
 
 def test_live_patterns_are_found_on_stderr_lines_and_ordinary_complaints_are_not() -> None:
