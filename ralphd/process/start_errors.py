@@ -93,7 +93,7 @@ def _of_name(number: int, text: str, name: str, directory: Path) -> Advice:
     if any(each in " ;|&<>" for each in name):  # a line of the shell, typed in quotes
         return f"no program is named {name!r}", f"ralphctl start {directory} -- sh -c {shlex.quote(name)}"
     if "/" not in name:
-        return f"{name} is not on PATH", f"give its path, as in ./{name}"
+        return f"{name} is not on PATH", f"install it, or give its path, as in ./{name}"
     path = directory / name
     if number == errno.ENOENT:
         relative = "" if name.startswith("/") else f"; a relative one begins in {directory}"

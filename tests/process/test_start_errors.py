@@ -36,7 +36,7 @@ def script(stage: Stage, text: str, *, mode: int = 0o755) -> Path:
 async def test_a_command_that_is_not_on_the_path_is_told(stage: Stage) -> None:
     why, mend = await refused(stage, "no-such-program")
     assert why == "no-such-program is not on PATH"
-    assert mend == "give its path, as in ./no-such-program"
+    assert mend == "install it, or give its path, as in ./no-such-program"
 
 
 @pytest.mark.parametrize("line", ["./loop.sh --fast", "while :; do claude -p x; done"])
