@@ -31,7 +31,6 @@ COMMAND = "ralph.command"
 SANDBOX, SANDBOX_NET = "sandbox.level", "sandbox.net"
 HIDDEN = "(not shown)"
 LONGEST_VALUE = 200
-_SHARED: dict[str, Any] = {name: spec() for name, spec in SECTIONS.items()}
 
 
 def fields_by_key(rules: type[Any], *sections: Any) -> dict[str, Any]:
@@ -217,9 +216,7 @@ def _merged(given: list[Layer]) -> Configuration:
             signed = entry if any(getattr(entry, name) for name in SECRETS) else lower
             hook = replace(entry, **{name: getattr(signed, name) for name in SECRETS})
             webhooks[url] = (replace(hook, allow_private=entry.allow_private or lower.allow_private), origin)
-    read: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
-    # Of a hundred ralphs, most have most sections as they are by default: these share one object.
-    sections = {name: _SHARED[name] if spec == _SHARED[name] else spec for name, spec in read.items()}
+    sections: dict[str, Any] = {name: spec(**_given(settings, name)) for name, spec in SECTIONS.items()}
     for section, table in NAMED.items():
         names = dict.fromkeys(
             name.split(".")[1] for name, one in settings.items() if one.key.section == table
@@ -284,5 +281,5 @@ def _shown(name: str, values: Mapping[str, object]) -> str | None:
 
 
 def _origin(name: str, current: Configuration) -> str:
-    table = name.rpartition(".")[0]  # of a webhook
-    return (current.origins.get(name) or current.origins.get(table, DEFAULT)).text
+    """Return the origin of a key, or of the webhook that it is a key of."""
+    return (current.origins.get(name) or current.origins.get(name.rpartition(".")[0], DEFAULT)).text

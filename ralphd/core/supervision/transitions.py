@@ -45,10 +45,9 @@ def counted(current: Supervision, at: Moment, policy: Policy) -> Supervision:
     reason = current.state.reason if isinstance(current.state, model.Waiting) else None
     if reason not in (model.Reason.CRASH, model.Reason.RESTART_LIMIT):
         return current
-    limit = policy.max_restarts_per_hour
-    recent = (*within_an_hour(current.tally.restarted_at, at), at)[-limit:] if limit else ()
-    tally = replace(current.tally, restarts=current.tally.restarts + 1, restarted_at=recent)
-    return replace(current, tally=tally)
+    tally, limit = current.tally, policy.max_restarts_per_hour
+    recent = (*within_an_hour(tally.restarted_at, at), at)[-limit:] if limit else ()
+    return replace(current, tally=replace(tally, restarts=tally.restarts + 1, restarted_at=recent))
 
 
 def ask_to_end(
