@@ -270,7 +270,9 @@ def _reason(output: IO[bytes]) -> str:
     """Return a rejection, an error, or else the last line, without secrets and control characters."""
     output.seek(max(0, output.seek(0, os.SEEK_END) - _TAIL_BYTES))
     text = output.read().decode(errors="replace").replace("\t", " ")
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    # Before this sentence, which says nothing, ssh or the server gave the reason.
+    text = text.partition("fatal: Could not read from remote repository.")[0].strip() or text
+    lines = [row.strip() for row in text.splitlines() if row.removeprefix("remote:").strip(" =")]
     ranked = [line for form in _REASONS for line in lines if re.match(form, line)]
     line = (ranked or lines[-1:] or [""])[0]
     if re.search(r"\[rejected\] \((fetch first|non-fast-forward)\)", line):

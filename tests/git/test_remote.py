@@ -168,6 +168,28 @@ def test_ssh_is_told_not_to_ask_and_keeps_the_users_own_options(
     assert seen.read_text().startswith("-v -o BatchMode=yes ")
 
 
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        ("Warning: Permanently added 'h'.\ngit@h: Permission denied (publickey).", "Permission denied (pub"),
+        ("ssh: Could not resolve hostname h: Name or service not known", "ssh: Could not resolve hostname h"),
+        ("remote:\nremote: ====\nremote: no such project\nremote:\nremote: ====", "remote: no such project"),
+        ("", "fatal: Could not read from remote repository."),
+    ],
+)
+def test_what_ssh_or_the_server_says_is_the_reason(
+    output: str, reason: str, tree: WorkTree, tmp_path: Path
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\nprintf '%s\\n' \"{output}\" >&2\nexit 255\n")
+    ssh.chmod(0o755)
+    tree.git("remote", "set-url", "origin", "ssh://git@host.invalid/x.git")
+    tree.git("config", "core.sshCommand", str(ssh))
+    tree.commit("second")
+
+    assert reason in push(tree.path)
+
+
 # Pull
 
 
