@@ -186,7 +186,7 @@ cancel = _verb("cancel", "End ITEM. Its branch stays on the remote.")
 retry = _verb("retry", "Try ITEM again from the start of its count, also after an end at a limit.")
 
 
-def _order(verb: str, purpose: str) -> click.Command:
+def _order(verb: str) -> click.Command:
     @click.argument("target", metavar="HOST/NAME|ITEM")
     def order(target: str) -> None:
         machine, slash, name = target.partition("/")
@@ -199,12 +199,11 @@ def _order(verb: str, purpose: str) -> click.Command:
         else:
             click.echo(clean(absent_words(target, verb)))
 
+    purpose = f"{verb.title()} a ralph on another machine, or the ralph of an item."
     return click.command(verb, cls=CommonCommand, help=purpose)(order)
 
 
-stop = _order("stop", "Stop a ralph on another machine, or the ralph of an item.")
-pause = _order("pause", "Pause a ralph on another machine, or the ralph of an item.")
-resume = _order("resume", "Resume a ralph on another machine, or the ralph of an item.")
+stop, pause, resume = map(_order, ("stop", "pause", "resume"))
 
 
 def _drain(verb: str, purpose: str) -> click.Command:

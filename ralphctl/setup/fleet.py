@@ -125,7 +125,7 @@ def forget(environ: Mapping[str, str], name: str) -> tuple[bool, int]:
     return _run(joining.forget_host(directory, name)), hub.read_record(directory).servers
 
 
-def problems(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+def problems(environ: Mapping[str, str]) -> list[server.HubProblem]:
     """Return what is wrong with the hub here, and with this machine's way to its hub; and the fix."""
     _needs_extra()
     found: list[server.HubProblem] = []
@@ -137,7 +137,7 @@ def problems(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     else:
         seed = keys.read_seed(directory / "host.seed")
         found += _run(server.host_problems(own.servers, ca=own.ca, seed=seed, host=own.host))
-    return [(each.what, each.mend) for each in found]
+    return found
 
 
 def _needs_extra() -> None:

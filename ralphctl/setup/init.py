@@ -8,7 +8,7 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from ralphctl.setup import config_show, detect
 from ralphd.agents.known import agent_of, check_names, fallback_chain, missing_program, spec_of
 from ralphd.config.configuration import Configuration, load, sources
 from ralphd.config.keys import keys_of
+from ralphd.config.layers import DEFAULT
 from ralphd.config.values import toml_value
 from ralphd.core.plan import PROMISE, Plan
 from ralphd.dataclass import dataclass
@@ -24,8 +25,13 @@ from ralphd.errors import DirectoryUnusable, RalphdError, UsageError
 from ralphd.store.files import write_whole
 from ralphd.store.mirror import Mirror
 
-_TOML, _PROMPT, _SCHEMA = "ralph.toml", "PROMPT.md", ".ralph/ralph.schema.json"
+_TOML, _SCHEMA = "ralph.toml", ".ralph/ralph.schema.json"
 _TEMPLATES = Path(__file__).parent
+_RISKS = {
+    "rolls_back": ("regent", "rollback_on_test_failure"),
+    "pushes": ("git", "auto_push"),
+    "pulls": ("git", "auto_pull_rebase"),
+}
 
 
 class AlreadyThere(RalphdError, slug="already-there"):
@@ -61,6 +67,10 @@ class InitProject(NamedTuple):
     above: str
     protect: tuple[str, ...]
 
+    def is_set(self, key: str) -> bool:
+        """Return whether ``key`` is decided: by a flag, by the user's own file, or by ``ralph.toml``."""
+        return self.has_toml or self.configuration.origins[key] != DEFAULT
+
 
 class InitResult(NamedTuple):
     """The files written, those that existed, and the name under which the old ``ralph.toml`` is kept."""
@@ -89,11 +99,12 @@ def inspect(directory: Path, environ: Mapping[str, str], wishes: InitChoices, *,
         raise AlreadyThere(f"{_TOML} exists already: nothing was written", mend=mend)
     flags: dict[str, object] = {"agents.primary": wishes.agent, "agents.fallback": wishes.fallback or None}
     flags["regent.test_command"] = wishes.test_command
+    flags |= {".".join(key): getattr(wishes, name) for name, key in _RISKS.items()}
     configuration = load(directory if has_toml else None, flags=flags, environ=environ)
     if wishes.agent or wishes.fallback:
         primary, named = configuration.agents.primary, configuration.agents.named
         check_names((primary, *fallback_chain(primary, wishes.fallback, named)), named)
-    _is_file(directory / (configuration.ralph.prompt_file if has_toml else _PROMPT))
+    _is_file(directory / configuration.ralph.prompt_file)
     nearest = sources(directory, environ=environ)[-1]
     above = "" if has_toml or nearest.parent == here or not nearest.exists() else str(nearest)
     agents, git = detect.detect_agents(environ), detect.detect_git(directory, environ)
@@ -118,40 +129,37 @@ def decide(project: InitProject, wishes: InitChoices, ask: Callable[[str, str], 
 
     Raise UsageError for a rollback without tests.
     """
-    tests = next((each.command for each in project.tests if not each.fault), "")
-    tests = tests if wishes.test_command is None else wishes.test_command
+    agents, tests = project.configuration.agents, project.configuration.regent.test_command
+    if not project.is_set("regent.test_command"):
+        tests = next((each.command for each in project.tests if not each.fault), "")
     if wishes.rolls_back and not tests.strip():
         text = "--rollback needs a test command, and none was found"
         raise UsageError(text, mend="ralphctl init --rollback --test-command 'make test'")
-    agent = project.agents[0].name if project.agents else project.configuration.agents.primary
-    is_open = not (project.has_toml or project.git.fault)
-    has_upstream = bool(project.git.upstream)
-    has_meaning = {"rolls_back": bool(tests), "pushes": has_upstream, "pulls": has_upstream}
+    is_open = project.agents and not project.is_set("agents.primary")
+    agent = project.agents[0].name if is_open else agents.primary
     risks: list[bool] = []
-    for name in has_meaning:
-        wish = getattr(wishes, name)
-        risks.append(is_open and has_meaning[name] and ask(name, tests) if wish is None else wish)
-    return InitChoices(wishes.agent or agent, wishes.fallback, tests, *risks)
+    for name, (section, option) in _RISKS.items():
+        has_meaning = bool(tests if name == "rolls_back" else project.git.upstream)
+        is_asked = has_meaning and not (project.git.fault or project.is_set(f"{section}.{option}"))
+        risks.append(ask(name, tests) if is_asked else project.configuration.tree()[section][option])
+    return InitChoices(agent, agents.fallback, tests, *risks)
 
 
 def missing_agents(project: InitProject, choices: InitChoices, environ: Mapping[str, str]) -> list[str]:
     """Return what is not installed of the agents that will be used, in words."""
-    agents = project.configuration.agents
-    primary = agents.primary if project.has_toml else choices.agent or ""
-    fallback = agents.fallback if project.has_toml else choices.fallback
-    chain = (primary, *fallback_chain(primary, fallback, agents.named))
-    used = (agent_of(name, spec_of(name, agents.named), outside=environ) for name in chain)
+    named, primary = project.configuration.agents.named, choices.agent or ""
+    chain = (primary, *fallback_chain(primary, choices.fallback, named))
+    used = (agent_of(name, spec_of(name, named), outside=environ) for name in chain)
     return [words for agent in used if (words := missing_program(agent, environ))]
 
 
 def write(project: InitProject, choices: InitChoices) -> InitResult:
     """Write what is missing. Raise DirectoryUnusable; then nothing was written."""
     directory, has_toml, configuration = project[:3]
-    prompt = configuration.ralph.prompt_file if has_toml else _PROMPT
-    tests = configuration.regent.test_command if has_toml else choices.test_command or ""
+    prompt, tests = configuration.ralph.prompt_file, choices.test_command or ""
     tasks = project.tasks.file if project.tasks else ""
     is_inside = (directory / prompt).resolve().is_relative_to(directory.resolve())
-    texts = {} if has_toml else {_TOML: toml_text(choices, tasks=tasks, protect=project.protect)}
+    texts = {} if has_toml else {_TOML: toml_text(choices, project, tasks=tasks)}
     if is_inside and not (has_toml and configuration.ralph.command):
         texts = {prompt: prompt_text(test_command=tests, tasks=tasks)} | texts
     made = [name for name in (".ralph/.gitignore", _SCHEMA) if not os.path.lexists(directory / name)]
@@ -182,25 +190,28 @@ def write(project: InitProject, choices: InitChoices) -> InitResult:
     return InitResult(made, [name for name in old if os.path.lexists(directory / name)], kept)
 
 
-def toml_text(choices: InitChoices, *, tasks: str, protect: Sequence[str] = ()) -> str:
+def toml_text(choices: InitChoices, project: InitProject, *, tasks: str) -> str:
     """Return ``ralph.toml`` from its template, each key with its description. ``tasks`` may be empty.
 
-    Without ``protect`` this key is a comment: an empty list looks as if nothing was protected.
+    What the user's own file sets is a comment. Without patterns so is ``protect``: an empty list looks as if
+    nothing was protected.
     """
     values = {name: toml_value(getattr(choices, name)) for name in InitChoices.__dataclass_fields__}
     values["found_tasks"] = f"Found: {tasks}." if tasks else "None found: the prompt alone is the task."
-    values["protect"] = toml_value(tuple(protect))
+    values["protect"] = toml_value(project.protect or ("check_*.py",))
     values["found_tests"] = "" if choices.test_command else "None found."
 
     def explained(row: re.Match[str]) -> str:
         section, name, value, remark = row.groups(default="")
         text = f"{keys_of(section)[name].schema['description']} {remark.format(**values)}".strip()
+        if is_own := project.configuration.origins[f"{section}.{name}"].text.startswith("/"):
+            value, text = toml_value(project.configuration.tree()[section][name]), f"{text} In your own file:"
         comment = textwrap.fill(text, 80, initial_indent="# ", subsequent_indent="# ")
-        return f"{comment}\n{name} = {value.format(**values)}"
+        mark = "# " * (is_own or (name == "protect" and not project.protect))
+        return f"{comment}\n{mark}{name} = {value if is_own else value.format(**values)}"
 
     template = (_TEMPLATES / "ralph.toml.in").read_text()
-    text = re.sub(r"(?m)^(\w+)\.(\w+) = (.+?)(?:  # (.+))?$", explained, template)
-    return text if protect else text.replace("\nprotect = []\n", '\n# protect = ["check_*.py"]\n')
+    return re.sub(r"(?m)^(\w+)\.(\w+) = (.+?)(?:  # (.+))?$", explained, template)
 
 
 def prompt_text(*, test_command: str, tasks: str) -> str:

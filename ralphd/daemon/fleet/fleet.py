@@ -56,13 +56,12 @@ class Fleet:
 
     def view(self) -> dict[str, Any]:
         """Return hosts, items and limits, also with the hub unreachable: then as last known."""
-        member = self.member
+        member, is_connected = self.member, self.member.fabric.is_connected
+        problems = "; ".join(each for each in member.services.problems() if each.startswith("fleet "))
         return {
             "host": member.host,
-            "connected": member.fabric.is_connected,
-            "problem": "; ".join(each for each in member.services.problems() if each.startswith("fleet "))
-            if member.fabric.is_connected
-            else str(getattr(member.fabric, "problem", "")),
+            "connected": is_connected,
+            "problem": problems if is_connected else str(getattr(member.fabric, "problem", "")),
             **member.picture.view(),
         }
 
@@ -81,7 +80,7 @@ class Fleet:
 
     def _usable_form(self, item: Item) -> LeaseForm:
         """Try with refs of its own in which form the remote takes leases; look for the base. Blocks."""
-        fence = _remote_fence(self.member.work_directory, item)
+        fence = remote_fence(self.member.work_directory, item)
         base = fence.read(item.base)
         if isinstance(base, Unreachable):
             raise UsageError(f"{item.repo} cannot be reached from here", why=base.why)
@@ -143,12 +142,8 @@ class Fleet:
             raise hub_fault(self.member, host, fault) from fault
 
 
-async def remote_fence(work_directory: Path, item: Item) -> Fence:
-    """Return the leases of an item's remote, to read them without a clone of it."""
-    return await asyncio.to_thread(_remote_fence, work_directory, item)
-
-
-def _remote_fence(work_directory: Path, item: Item) -> Fence:
+def remote_fence(work_directory: Path, item: Item) -> Fence:
+    """Return the leases of an item's remote, to read them without a clone of it. Blocks."""
     place, scratch = work_directory / "remotes", Clones(work_directory / "clones", os.environ).scratch
     make_private_directory(scratch)  # what git reads there, no run may write
     if not (place / ".git" / "HEAD").is_file():

@@ -1,5 +1,6 @@
 """Make the daemon's part of a fleet from what ``ralphctl fleet join`` has left in the state directory."""
 
+import asyncio
 import logging
 import os
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def join_fleet(host: "Host", services: "Services", users: "UserConfiguration") -
     member.draining = member.drained.exists()
     member.watcher = Watcher(
         own.host, fabric, rules, fits=member.may_take, take=member.take_over, report=report,
-        fence_of=lambda item: remote_fence(work_directory, member.picture.item(item)),
+        fence_of=lambda item: asyncio.to_thread(remote_fence, work_directory, member.picture.item(item)),
     )  # fmt: skip
     clones = Clones(work_directory / "clones", os.environ)
     member.landings = Landings(own.host, shim.boot_id(), fabric, rules, clones, member.picture.form_of)

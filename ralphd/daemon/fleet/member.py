@@ -130,10 +130,7 @@ class Member:
         try:
             for item, lease in self.recorded:
                 self.take(item, lease)
-            follows = [
-                partial(self._follow, each)
-                for each in (Bucket.HOSTS, Bucket.ITEMS, Bucket.QUOTA, Bucket.LEASES)
-            ]
+            follows = [partial(self._follow, each) for each in Bucket if each is not Bucket.WANTS]
             leases = [each.run for each in (self.watcher, self.landings) if each is not None]
             works: list[Work] = [self._connect, self._show, self._take_turns, self._restore, *leases]
             works += [self._clean_up, self._remember, *follows, *more]

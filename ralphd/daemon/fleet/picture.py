@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Set
 from dataclasses import field
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from ralphd.core.fleet import views
 from ralphd.core.fleet.checked import Rejected, read_value
@@ -17,7 +17,6 @@ from ralphd.dataclass import dataclass
 from ralphd.errors import NotFound
 from ralphd.fleet.fabric import Bucket, Entry
 
-T = TypeVar("T")
 MOST_VALUES: Final = 20_000
 """Of one bucket. A hub that sends more is not believed."""
 _CLOCK_S: Final = 12 * 3600.0
@@ -75,10 +74,6 @@ class Picture:
         age_s = 0.0 if is_change or not isinstance(value, HostRecord) else self.clock() - value.at
         return self.monotonic() - max(age_s, 0.0)
 
-    def values(self, bucket: Bucket, shape: type[T]) -> list[T]:
-        """Return the values of a bucket."""
-        return [each.value for each in self._known[bucket].values() if isinstance(each.value, shape)]
-
     def known(self, bucket: Bucket, key: str) -> Known | None:
         """Return what is known of a key."""
         return self._known[bucket].get(key)
@@ -86,12 +81,12 @@ class Picture:
     @property
     def items(self) -> list[Item]:
         """The items."""
-        return self.values(Bucket.ITEMS, Item)
+        return [each.value for each in self._known[Bucket.ITEMS].values()]
 
     @property
     def hosts(self) -> list[HostRecord]:
         """The hosts."""
-        return self.values(Bucket.HOSTS, HostRecord)
+        return [each.value for each in self._known[Bucket.HOSTS].values()]
 
     @property
     def limits(self) -> dict[str, AccountLimit]:

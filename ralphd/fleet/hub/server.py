@@ -16,11 +16,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ralphd.core.text import one_line
 from ralphd.core.time import Moment, rfc3339
-from ralphd.dataclass import dataclass
 from ralphd.errors import RalphdError
 from ralphd.fleet.fabric import Bucket, HubUnreachable
 from ralphd.fleet.hub import files as hub
@@ -41,8 +40,7 @@ _MOST_BYTES: Final = 64 << 10
 _VERSION: Final = re.compile(r"nats-server: v(\d{1,4})\.(\d{1,4})\.(\d{1,6})")
 
 
-@dataclass(frozen=True, slots=True)
-class HubProblem:
+class HubProblem(NamedTuple):
     """What is wrong with a hub, or with a host's way to it, and what to do."""
 
     what: str

@@ -17,6 +17,7 @@ from ralphctl.cli import root
 from ralphctl.setup import config_show, init
 from ralphctl.setup.detect import detect_agents, detect_git, detect_protect, detect_tests, task_list
 from ralphctl.setup.init import InitChoices
+from ralphd.config.configuration import load
 from ralphd.core.plan import HEADED_LISTS, LISTS, PROMISE, is_promised
 from ralphd.errors import ConfigFaults, DirectoryUnusable, RalphdError, UnknownAgent, UsageError
 from ralphd.loop.workdir_files import read_plan
@@ -297,10 +298,54 @@ def test_the_prompt_names_the_tests_and_an_echo_of_it_is_no_promise() -> None:
     assert "x`y" not in init.prompt_text(test_command="x`y", tasks="")
 
 
-def test_a_command_with_any_marks_comes_back_as_it_was() -> None:
+def test_a_command_with_any_marks_comes_back_as_it_was(place: Path, environ: dict[str, str]) -> None:
     command = 'sh -c "a \\"b\\"" \x07 # é'
-    choices = InitChoices("claude", (), command, rolls_back=False, pushes=False, pulls=False)
-    assert tomllib.loads(init.toml_text(choices, tasks=""))["regent"]["test_command"] == command
+    run(place, environ, test_command=command)
+    assert tomllib.loads((place / "ralph.toml").read_text())["regent"]["test_command"] == command
+
+
+OWN = """\
+[ralph]
+max_cost_usd = 2.5
+[accounts.work]
+agent = "claude"
+[agents]
+primary = "claude@work"
+fallback = ["codex"]
+[regent]
+rollback_on_test_failure = true
+[git]
+auto_push = true
+"""
+
+
+def test_what_the_users_own_file_sets_stays_in_force(place: Path, environ: dict[str, str]) -> None:
+    put(Path(environ["HOME"]), {".config/ralph/config.toml": OWN})
+    put(place, {"Makefile": "test:\n"})
+
+    run(place, environ)
+
+    new = load(place, environ=environ)
+    assert (new.agents.primary, new.agents.fallback) == ("claude@work", ("codex",))
+    assert new.ralph.max_cost_usd == 2.5
+    assert new.regent.rollback_on_test_failure
+    assert new.git.auto_push
+    assert new.regent.test_command == "make test"
+    text = (place / "ralph.toml").read_text()
+    assert 'In your own file:\n# primary = "claude@work"\n' in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_flag_counts_more_than_the_users_own_file(place: Path, environ: dict[str, str]) -> None:
+    put(Path(environ["HOME"]), {".config/ralph/config.toml": OWN})
+    put(place, {"Makefile": "test:\n"})
+
+    run(place, environ, agent="codex", rolls_back=False, pushes=False)
+
+    told = tomllib.loads((place / "ralph.toml").read_text())
+    assert told["agents"]["primary"] == "codex"
+    assert not told["regent"]["rollback_on_test_failure"]
+    assert not told["git"]["auto_push"]
 
 
 def test_nothing_that_is_there_is_written_over(place: Path, environ: dict[str, str]) -> None:

@@ -184,7 +184,7 @@ class Machine:
         self.watcher = Watcher(
             self.name, self.fabric, RULES,
             fits=lambda key, _: self.landings.wants(key),
-            fence_of=lambda _: remote_fence(self.place / "work", self.world.target),
+            fence_of=lambda _: asyncio.to_thread(remote_fence, self.place / "work", self.world.target),
             take=self._take,
             report=self._report,
             chance=lambda: 0.5,
@@ -230,7 +230,7 @@ class Machine:
         """Continue the item of a machine that is gone."""
         entry = self.world.hub.values[Bucket.LEASES][lease_key(repo_id(item.repo), item.branch)]
         lease = read_value(Lease, entry.value)
-        ref = await read_ref(await remote_fence(self.place / "work", item), item.branch)
+        ref = await read_ref(await asyncio.to_thread(remote_fence, self.place / "work", item), item.branch)
         assert isinstance(lease, Lease)
         assert isinstance(ref, RefSeen)
         return self.starts(item, TakeLease(KeySeen(lease, entry.revision), ref))

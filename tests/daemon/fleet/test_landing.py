@@ -241,7 +241,7 @@ async def test_what_arrived_lands_once(
 async def test_a_machine_that_was_replaced_lands_nothing(world: LandingWorld, pair: list[Machine]) -> None:
     await is_testing(world, pair[0])
     world.hub.cut("h1")
-    fence = await remote_fence(world.place, world.target)
+    fence = await asyncio.to_thread(remote_fence, world.place, world.target)
     lease = Lease(HostName("h9"), "boot", 2, item=ItemId(TWO))
 
     def claim() -> Claimed | None:  # h1 moves its lease now and then

@@ -784,7 +784,7 @@ async def test_a_remote_is_read_without_files_that_a_run_can_write(
     git(tmp_path, "init", "--quiet", "--bare", str(remote))
     places = Mock(side_effect=TemporaryDirectory)
     monkeypatch.setattr("ralphd.git.runner.TemporaryDirectory", places)
-    fence = await remote_fence(tmp_path / "work", replace(ITEM, repo=str(remote)))
+    fence = await asyncio.to_thread(remote_fence, tmp_path / "work", replace(ITEM, repo=str(remote)))
     assert isinstance(fence.read("main"), LeaseState)
     assert isinstance(fence.check(), Usable)
     assert {each.kwargs["dir"] for each in places.call_args_list} == {tmp_path / "work/clones/.scratch"}
