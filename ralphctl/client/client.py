@@ -284,7 +284,7 @@ class Client:
 def absent_words(target: str, verb: str) -> str:
     """Return what becomes of a request to a ralph ``HOST/NAME`` whose machine is absent."""
     host, _, name = target.partition("/")
-    return f"{host} is absent: {name} gets `{verb}` when it is back, within a day, or taken over"
+    return f"{host} is absent: {name} gets `{verb}` if {host} is back within a day, or when it is taken over"
 
 
 def parts_of(response: HttpReply) -> Iterator[bytes]:

@@ -97,7 +97,7 @@ def join(environ: Mapping[str, str], token: str, name: str) -> Joined:
     _needs_extra()
     if (member := joining.membership(fleet_directory(environ))) is not None:
         what = f"this machine is in a fleet already, as {member.host}"
-        raise RalphdError(what, mend="ralphctl fleet leave, then join again")
+        raise RalphdError(what, mend="ralphctl fleet leave, and its next lines; then join again")
     asking = joining.join(
         token, directory=fleet_directory(environ), name=name, address=socket.getfqdn(), version=__version__,
         now=time.time(),

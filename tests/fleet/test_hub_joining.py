@@ -176,7 +176,7 @@ async def test_a_second_host_of_a_name_is_refused(running: RunningHub, tmp_path:
     async with door(running):
         await joins(await token_of(running), tmp_path / "first")
         for name in ("rack1", "hub"):
-            with pytest.raises(NameTaken, match="belongs to another host"):
+            with pytest.raises(NameTaken, match=f"belongs to another host\n.* ralphctl fleet forget {name}"):
                 await joins(await token_of(running), tmp_path / f"second-{name}", name)
         with pytest.raises(RalphdError, match="has joined as rack1"):
             await joins(await token_of(running), tmp_path / "first", "other")

@@ -125,5 +125,5 @@ def _text(kind: Any, text: str, where: str) -> str:
         return one_line(text[: 4 * MOST_CHARS], MOST_CHARS)
     fits = _TEXTS.get(where) or _NAMES.get(kind)
     if len(text) > MOST_CHARS or not text.isprintable() or not (fits is None or fits(text)):
-        raise ValueError(f"{where} is {text[:40]!r}")
+        raise ValueError(f"{where} has no valid value: {text[:40]!r}")
     return text

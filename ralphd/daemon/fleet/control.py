@@ -190,7 +190,7 @@ def hub_fault(member: Member, host: str, fault: Exception, *, reads: bool = Fals
         what, role = (
             ("see into others", "watch") if reads else ("give orders to others", "run (to drain: own)")
         )
-        mend = f"on the hub: ralphctl fleet token --role {role}; here: ralphctl fleet leave, then join"
+        mend = f"ralphctl fleet leave, and its next lines; on the hub: ralphctl fleet token --role {role}"
         why = f"it joined without that role: {fault}"
         return RoleMissing(f"this machine may not {what}", why=why, mend=mend)
     if host and member.fabric.is_connected and (lines := member.picture.last_known(host)):

@@ -72,8 +72,8 @@ class Fleet:
         value = {"v": 1, "id": item_id, "branch": f"ralph/{item_id}", "by": f"{by} on {self.member.host}"}
         item = read_value(Item, value | words)
         if isinstance(item, Rejected):
-            mend = "ralphctl fleet submit --help"
-            raise UsageError("this cannot be an item of a fleet", why=item.why, mend=mend)
+            why, mend = item.why.removeprefix("Item."), "ralphctl fleet submit --help"
+            raise UsageError("this cannot be an item of a fleet", why=why, mend=mend)
         form = await asyncio.to_thread(self._usable_form, item)
         with self._hub():
             return await self.member.submit(replace(item, form=form))

@@ -300,8 +300,10 @@ async def join(
     except (Error, ValueError) as error:
         raise HubUnreachable(f"{server}: {one_line(str(error) or type(error).__name__, 200)}") from error
     if joined.refused:
-        kind = NameTaken if "belongs to another host" in joined.refused else RalphdError
-        raise kind("the hub refused this host", why=one_line(joined.refused, 300))
+        mend = f"--name OTHER; or, if this machine had it before, on the hub: ralphctl fleet forget {name}"
+        mend *= "belongs to another host" in joined.refused
+        kind = NameTaken if mend else RalphdError
+        raise kind("the hub refused this host", why=one_line(joined.refused, 300), mend=mend)
     return _keep(directory, replace(joined, ca=ca, host=HostName(name)), server)
 
 

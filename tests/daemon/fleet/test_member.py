@@ -767,7 +767,7 @@ async def test_an_item_is_checked_before_it_is_added(tmp_path: Path) -> None:
             ({"repo": str(tmp_path / "nowhere"), "base": "main"}, "cannot be reached"),
             ({"repo": str(remote), "base": "nope"}, "has no branch nope"),
             ({"repo": "not a url", "base": "main"}, "cannot be an item"),
-            ({"repo": str(remote), "base": "a..b"}, "cannot be an item"),
+            ({"repo": str(remote), "base": "a..b"}, "(?m)^  base has no valid value: 'a..b'$"),
         ):
             with pytest.raises(UsageError, match=why):
                 await one.fleet.submit(asked, "me")
