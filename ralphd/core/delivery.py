@@ -335,7 +335,7 @@ def why_not(addresses: Iterable[str], *, allow_private: bool) -> str | None:
     if any(map(_is_of_many, every)):
         return "the address is that of a group, not of one host, which is never allowed"
     if not allow_private and not all(map(is_public, every)):
-        return "the address is private; only your own configuration file can allow that"
+        return "the address is private: only allow_private = true in your own configuration file allows that"
     return None
 
 
