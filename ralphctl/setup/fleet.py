@@ -85,7 +85,8 @@ def invite(
         return decide(asked.name, asked.address, asked.version, asked.key)
 
     async def answer() -> list[str]:
-        text = await joining.make_token(directory, now=time.time(), addresses=addresses, role=role)
+        async with server.local(directory, hub.read_record(directory)):  # else nobody can join
+            text = await joining.make_token(directory, now=time.time(), addresses=addresses, role=role)
         show(text)
         return [*await joining.answer_joins(directory, is_welcome, clock=time.time)]
 
@@ -111,8 +112,7 @@ def leave(environ: Mapping[str, str]) -> tuple[str, list[str]]:
     Raises NotFound.
     """
     directory = fleet_directory(environ)
-    held = sorted((directory / joining.HOLDS).glob("i-*.json"))
-    return joining.leave(directory), [each.stem for each in held]
+    return joining.leave(directory), sorted(each.stem for each in (directory / joining.HOLDS).glob("*.json"))
 
 
 def forget(environ: Mapping[str, str], name: str) -> tuple[bool, int]:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+import socket
 import stat
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from ralphctl.setup import fleet as setup
 from ralphd.core.fleet.model import HostName
-from ralphd.errors import NameTaken, NewerState, NotFound, RalphdError, UsageError
+from ralphd.errors import HubSilent, NameTaken, NewerState, NotFound, RalphdError, UsageError
 from ralphd.fleet.fabric import HubUnreachable
 from ralphd.fleet.hub import files as hub
 from ralphd.fleet.hub import joining, keys
@@ -241,6 +243,22 @@ async def test_tls_cannot_be_stripped_off(running: RunningHub, tmp_path: Path) -
 async def test_without_anybody_at_the_hub_it_fails(running: RunningHub, tmp_path: Path) -> None:
     with pytest.raises(RalphdError, match="nobody at the hub answers"):
         await joins(await token_of(running), tmp_path / "rack1")
+
+
+def test_while_the_hub_does_not_run_no_token_is_shown(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        init(tmp_path / "hub", port=free.getsockname()[1])
+    shown: list[str] = []
+
+    with pytest.raises(HubSilent, match="does not answer"):
+        setup.invite(
+            {"RALPHD_STATE_DIR": str(tmp_path)}, role="", addresses=(), show=shown.append,
+            decide=lambda *_: False,
+        )  # fmt: skip
+
+    assert not shown
+    assert not hub.read_record(tmp_path / "hub").invitations
 
 
 async def test_what_a_one_time_code_cannot_do(running: RunningHub) -> None:
