@@ -261,13 +261,17 @@ class Difference:
 
 
 def differences(pinned: Configuration, current: Configuration) -> tuple[Difference, ...]:
-    """Return the keys whose values differ, in the order of the sections."""
-    before = {name: value for name, value, _ in pinned.values()}
-    after = {name: value for name, value, _ in current.values()}
+    """Return the keys whose values differ, in the order of the sections.
+
+    Of a webhook, an agent or an account that is new or gone, only those that are not empty.
+    """
+    before, after = ({name: value for name, value, _ in each.values()} for each in (pinned, current))
     return tuple(
         Difference(name, _shown(name, before), _shown(name, after), _origin(name, current))
         for name in {**before, **after}
-        if before.get(name) != after.get(name) and name != FIXED
+        if before.get(name) != after.get(name)
+        and name != FIXED
+        and (before.get(name) or after.get(name) or name in before.keys() & after.keys())
     )
 
 

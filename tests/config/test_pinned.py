@@ -103,6 +103,15 @@ def test_differences_are_told_key_by_key_with_where_they_come_from(place: Place)
     assert Difference("agents.mine.model", None, '"m"', "ralph.toml:6") in told
 
 
+def test_of_a_new_webhook_only_what_it_has_is_told(place: Place) -> None:
+    before = place.load()
+    place.user('[[webhooks]]\nurl = "https://example.com/hook"\nsecret_file = "/s"\n')
+
+    told = [each.key for each in differences(before, place.load())]
+
+    assert told == [f"webhooks[0].{name}" for name in ("url", "secret_file", "on", "format")]
+
+
 def test_the_same_values_from_elsewhere_are_no_difference(place: Place) -> None:
     before = place.load()
     place.project("[regent]\nmax_retries = 3\n")
