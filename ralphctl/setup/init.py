@@ -207,7 +207,7 @@ def toml_text(choices: InitChoices, project: InitProject, *, tasks: str) -> str:
         if is_own := project.configuration.origins[f"{section}.{name}"].text.startswith("/"):
             value, text = toml_value(project.configuration.tree()[section][name]), f"{text} In your own file:"
         comment = textwrap.fill(text, 80, initial_indent="# ", subsequent_indent="# ")
-        mark = "# " * (is_own or (name == "protect" and not project.protect))
+        mark = "# " if is_own or (name == "protect" and not project.protect) else ""
         return f"{comment}\n{mark}{name} = {value if is_own else value.format(**values)}"
 
     template = (_TEMPLATES / "ralph.toml.in").read_text()

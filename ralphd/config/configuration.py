@@ -236,11 +236,9 @@ def _given(settings: Mapping[str, Setting], prefix: str) -> dict[str, Any]:
 
 def _named(configuration: Configuration, directory: Path | None) -> Configuration:
     given = configuration.project.name
-    origins = dict(configuration.origins)
-    if not given and directory is not None:
-        origins["project.name"] = DIRECTORYS_NAME
-    name = fit_name(given or (directory.resolve().name if directory is not None else ""))
-    return replace(configuration, project=specs.ProjectSpec(name=name), origins=origins)
+    found = "" if given or directory is None else directory.resolve().name
+    origins = {**configuration.origins, **({"project.name": DIRECTORYS_NAME} if found else {})}
+    return replace(configuration, project=specs.ProjectSpec(name=fit_name(given or found)), origins=origins)
 
 
 @dataclass(frozen=True, slots=True)

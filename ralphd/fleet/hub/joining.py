@@ -300,10 +300,11 @@ async def join(
     except (Error, ValueError) as error:
         raise HubUnreachable(f"{server}: {one_line(str(error) or type(error).__name__, 200)}") from error
     if joined.refused:
+        what, why = "the hub refused this host", one_line(joined.refused, 300)
+        if "belongs to another host" not in why:
+            raise RalphdError(what, why=why)
         mend = f"--name OTHER; or, if this machine had it before, on the hub: ralphctl fleet forget {name}"
-        mend *= "belongs to another host" in joined.refused
-        kind = NameTaken if mend else RalphdError
-        raise kind("the hub refused this host", why=one_line(joined.refused, 300), mend=mend)
+        raise NameTaken(what, why=why, mend=mend)
     return _keep(directory, replace(joined, ca=ca, host=HostName(name)), server)
 
 
