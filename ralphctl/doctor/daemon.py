@@ -213,10 +213,10 @@ def events(state: Path, *, limit_s: float) -> CheckResult:
     deadline = time.monotonic() + limit_s
     try:
         # Read-only, but not immutable: what the last daemon wrote is still in the log.
-        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", limit_s, uri=True)) as connection:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=limit_s, uri=True)) as db:
             # Looks at the clock after so many instructions.
-            connection.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
-            report = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            db.set_progress_handler(lambda: time.monotonic() > deadline, 10_000)
+            report = str(db.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.OperationalError as fault:  # locked, interrupted, not to be opened: no word on its content
         return unknown(f"could not be read completely: {fault}")
     except (OSError, sqlite3.Error) as fault:
