@@ -19,7 +19,7 @@ OLD = (
     "    def test_zero(self):\n        add(0, 0)\n"
 )
 TESTS = "sh run-tests"
-RUN_TESTS = "exec python3 -m unittest -q\n"
+RUN_TESTS = "python3 -m unittest -q || test $? = 5\n"  # since 3.12, 5 stands for no tests
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def test_a_way_to_weaken_tests_is_reverted(daemon: Daemon, name: str) -> None:
 
 def test_a_replaced_test_script_does_not_judge_later_commits(daemon: Daemon) -> None:
     daemon.start()
-    guarded = started(daemon, protect="revert", first={"run-tests": f"{RUN_TESTS[5:-1]} 2>/dev/null\n"})
+    guarded = started(daemon, protect="revert", first={"run-tests": "python3 -m unittest -q 2>/dev/null\n"})
 
     guarded.does(1, ends=put(guarded, {"run-tests": "exit 0\n"}))
     assert guarded.verdict(1)["kind"] == "kept"
