@@ -321,7 +321,7 @@ def test_l10_a_run_that_gets_nowhere_is_stopped_and_no_new_daemon_starts_it(
 def test_e1_a_usage_limit_that_a_run_tells_is_over_by_itself(daemon: Daemon, witness: Witness) -> None:
     daemon.start()
     register(witness, retry__reset_margin_seconds=0.0)
-    reset = time.time() + 2.0
+    reset = time.time() + 6.0  # the run has to end before it: a reset in the past is not believed
 
     resume_at = datetime.fromtimestamp(reset, UTC).isoformat()
     ends(daemon, witness, 75, reason="usage_limit", why="claude is at its limit", resume_at=resume_at)
