@@ -131,14 +131,14 @@ class Undo:
         return found
 
     def _refusal(self, wanted: ToUndo, why: str, by_hand: str = "") -> NotUndone:
-        again = f"ralphctl undo {self._account.definition.name} {wanted.iteration or ''}".rstrip()
+        which = wanted.iteration or "" if wanted.repair is None else f"--repair {wanted.repair}"
+        again = f"ralphctl undo {self._account.definition.name} {which}".rstrip()
         mend = f"{again}    (when that is resolved)"
         if wanted.repair is not None:
-            why, _, by_hand = why.partition("; by hand: ")
-            what, mend = f"undo repair {wanted.repair}", by_hand or f"{again} --repair {wanted.repair}"
+            what, (why, _, by_hand) = f"undo repair {wanted.repair}", why.partition("; by hand: ")
+            mend = by_hand or mend
         else:
-            commits = "the reverted commits" if wanted.iteration is None else f"iteration {wanted.iteration}"
-            what = f"re-apply {commits}"
+            what = f"re-apply {f'iteration {which}' if which else 'the reverted commits'}"
             if by_hand and why.startswith("conflict"):
                 mend = f"{by_hand}    (resolve the conflict, then git revert --continue)"
         return NotUndone(f"cannot {what}", why=f"{why}; nothing was changed", mend=mend)
