@@ -126,11 +126,11 @@ def events(directory: str, name: str | None, limit: int) -> list[dict[str, Any]]
     if known is None and name is not None:
         return None
     source = Path(wire.state_directory(os.environ)) if known is None else known[1].parent.parent
-    query = "SELECT id, type, at, ralph, run_id, data FROM events WHERE ?1 IN ('', ralph)"
+    query = "SELECT id, type, at, ralph, run_id, data FROM events WHERE ? IN ('', ralph)"
     with tempfile.TemporaryDirectory() as copies, suppress(OSError, sqlite3.Error, ValueError):
         _copy_events(source, Path(copies))
         with closing(sqlite3.connect(Path(copies, "events.db"))) as database:
-            rows = database.execute(f"{query} ORDER BY id DESC LIMIT ?2", (name or "", limit)).fetchall()
+            rows = database.execute(f"{query} ORDER BY id DESC LIMIT ?", (name or "", limit)).fetchall()
         keys = ("id", "type", "at", "ralph", "run_id")
         return [dict(zip(keys, row[:5], strict=True)) | {"data": json.loads(row[5])} for row in rows[::-1]]
     return None
