@@ -81,13 +81,9 @@ test: $(REWRITTEN)
 	@scratch=$$(mktemp -d) && trap 'rm -rf "$$scratch"' EXIT && \
 	  $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --basetemp="$$scratch/t"
 
-# What `test` leaves out for the time it takes: several whole machines of a fleet, of which narrow tests show the parts;
-# 0.1.0 itself, of which `test` has the state directory and the shim.
+# What `test` leaves out for the time it takes (tests/conftest.py): other tests show the same with less, or in another form.
 test-long: $(STAMP)
-	@LONG=1 $(BIN)/python -m pytest -n 3 --dist loadfile tests/fleet tests/daemon/fleet tests/upgrades \
-	  tests/git/test_fence.py tests/git/test_fence_races.py tests/loop/test_lost_list.py tests/sim $(wildcard tests/whole/test_fleet*.py) \
-	  $(addprefix tests/whole/test_,landing.py landing_faults.py landing_tests.py landing_torture.py landing_publish.py \
-	  schedule.py door.py box.py hostile_agent.py rewritten.py weakened_tests.py follow.py sandbox.py adoption_failpoints.py gate_failpoints.py many.py custody.py reports.py state_files.py trees.py)
+	@LONG=only $(BIN)/python -m pytest -n 3 --dist loadfile
 
 # The tests that need no daemon and no agent, in seconds: after each change. `test` before a commit.
 QUICK = tests/core tests/config tests/store tests/daemon tests/agents tests/sim tests/mutants \

@@ -19,44 +19,64 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-LONG = (
-    *("whole/test_fleet_page", "test_what_lands_is_green_and_nothing_is_lost[local]"),
-    *("whole/test_fleet_quota", "whole/test_fleet_landing.py::test_what_a_dead", "fleet/test_hub_three"),
-    *("whole/test_fleet_pane.py::test_an_agent", "whole/test_fleet_pane.py::test_a_person"),
-    *("fleet/test_crowd", "daemon/fleet/test_quota.py::test_after_any_faults"),
-    "upgrades/test_upgrades.py::test_living_runs_of_0_1_0",
-    *("whole/test_fleet_landing.py::test_two_items_land", "whole/test_fleet_pane.py::test_a_ralph_elsewhere"),
-    *("whole/test_fleet.py::test_what_belongs", "whole/test_fleet.py::test_a_remote_that_takes_branches"),
-    *("test_each_of_many_contests_has_one_winner[file", "whole/test_door.py::test_the_runs_of_the"),
-    *("hostile_agent_ends_no_night[another", "test_box.py::test_commits_and_installs_work_inside[True"),
-    "test_sandbox.py::test_commits_and_installs_work_at_the_level_write",
-    *(
-        "test_weakened_tests.py::test_no_file_is_lost_wherever",
-        "whole/test_fleet.py::test_an_item_is_worked_on",
-        "whole/test_fleet_torture.py::test_no_fault_of_a_fleet",
-        "test_landing_torture.py::test_what_lands_is_green",
-        "test_landing.py::test_it_lands_once_wherever",
-        "test_rewritten.py::test_a_deleted_branch_comes_back_wherever",
-    ),
-    *("fleet/test_landing.py::test_another_base_waits", "fleet/test_landing.py::test_a_loop_repairs"),
-    *("fleet/test_landing.py::test_a_drained", "fleet/test_landing.py::test_rules_land"),
-    *("test_fence_races.py::test_a_chaos", "test_landing_tests.py::test_setup_and_checks_survive"),
-    *("test_follow.py::test_without_a_guard_it_is_merged", "test_follow.py::test_uncommitted_work_is_left"),
-    *("test_landing_faults.py::test_an_undo_names", "test_landing_faults.py::test_two_repositories"),
-    *("test_rewritten.py::test_what_a_mixed_reset", "test_schedule.py::test_a_loop_that_finishes_its_work"),
-    *("test_gate_failpoints.py::test_a_bad_commit", "test_landing.py::test_several_green_branches"),
-    *("test_many.py::test_fifty_runs", "fleet/test_landing.py::test_a_machine_waits_for_its_turn"),
-)
-"""What narrow tests show too with whole machines, or another form of the same test: `make test-long`."""
-SAMPLED = (
-    *("wherever_the_daemon_dies[", "that_is_cut_off", "dies_in_the_middle[", "dies_before_it_answers["),
-    "a_killed_",
-    *("goes_on_over_a_broken_file[", "a_way_to_weaken_tests", "an_honest_refactor", "in_one_prompt["),
-    *("whatever_replaces_the_list", "a_wrong_clock_costs", "record_is_whole_again_from"),
-    *("a_branch_that_is_not_checked_out_or_gone", "what_a_person_lands_says_that_it_weakens"),
-    *("git/test_fence.py", "daemon/fleet/test_landing.py", "sim/test_nights.py"),
-)
-"""Of the forms of these, `make test` takes every third, `make matrix` and `make test-long` all."""
+LONG = """
+    daemon/fleet/test_quota.py::test_after_any_faults fleet/test_crowd fleet/test_hub_three
+    fleet/test_landing.py::test_a_base_without_tests fleet/test_landing.py::test_a_dead_machine
+    fleet/test_landing.py::test_a_drained fleet/test_landing.py::test_a_loop_repairs
+    fleet/test_landing.py::test_a_machine fleet/test_landing.py::test_a_machine_waits_for_its_turn
+    fleet/test_landing.py::test_a_pause_does fleet/test_landing.py::test_a_remote_that_refuses
+    fleet/test_landing.py::test_an_item_on_hold fleet/test_landing.py::test_another_base_waits
+    fleet/test_landing.py::test_rules_land hostile_agent_ends_no_night[another only_where_trusted[true
+    test_box.py::test_commits_and_installs_work_inside[True test_build_loop.py::test_a_build_that_is_done
+    test_build_loop.py::test_p_pauses test_build_loop_keys.py::test_in_the_background
+    test_build_loop_keys.py::test_s_asks_once test_build_terminal.py::test_the_regents_lines
+    test_build_terminal.py::test_with_nohup test_door.py::test_the_run_of_a
+    test_each_of_many_contests_has_one_winner[file test_fence_races.py::test_a_chaos
+    test_follow.py::test_a_red_merge_is_not_blamed test_follow.py::test_only_its_own_commits
+    test_follow.py::test_uncommitted_work_is_left test_follow.py::test_without_a_guard_it_is_merged
+    test_gate_failpoints.py::test_a_bad_commit test_gate_person.py::test_what_is_not_in_the_way
+    test_gate_runs.py::test_stop_now_ends test_habits.py::test_build_o
+    test_landing.py::test_it_lands_once_wherever test_landing.py::test_several_green_branches
+    test_landing_faults.py::test_a_branch_that_adds test_landing_faults.py::test_a_branch_that_is_del
+    test_landing_faults.py::test_a_commit_of_the test_landing_faults.py::test_a_repaired_test
+    test_landing_faults.py::test_an_undo_names test_landing_faults.py::test_two_repositories
+    test_landing_tests.py::test_a_setup_that_fails test_landing_tests.py::test_setup_and_checks_survive
+    test_landing_tests.py::test_weakened_tests_are test_landing_torture.py::test_what_lands_is_green
+    test_landing_two_daemons.py::test_a_red_branch test_loop_gate.py::test_a_list_
+    test_loop_gate.py::test_a_persons_own_task test_loop_gate.py::test_an_agent_that_removes
+    test_loop_gate.py::test_an_alert test_loop_gate.py::test_done_with test_many.py::test_fifty_runs
+    test_mcp.py::test_a_message_of_10_mb test_mcp.py::test_of_40_calls test_quota.py::test_a_person_skips
+    test_quota.py::test_a_slot_is test_quota.py::test_an_expired
+    test_rewritten.py::test_a_deleted_branch_comes_back_wherever test_rewritten.py::test_a_new_commit_that
+    test_rewritten.py::test_an_upstream_that_was test_rewritten.py::test_what_a_mixed_reset
+    test_sandbox.py::test_commits_and_installs_work_at_the_level_write
+    test_schedule.py::test_a_loop_that_finishes_its_work test_schedule.py::test_a_skipped_wait
+    test_schedule.py::test_in_iteration_mode test_trees.py::test_a_list_that_changes
+    test_trees.py::test_the_tasks_of_a_removed test_weakened_tests.py::test_no_file_is_lost_wherever
+    test_what_lands_is_green_and_nothing_is_lost[local]
+    upgrades/test_upgrades.py::test_living_runs_of_0_1_0 whole/test_door.py::test_the_runs_of_the
+    whole/test_fleet.py::test_a_remote_that_takes_branches whole/test_fleet.py::test_an_item_is_worked_on
+    whole/test_fleet.py::test_what_belongs whole/test_fleet_landing.py::test_two_items_land
+    whole/test_fleet_landing.py::test_what_a_dead whole/test_fleet_page
+    whole/test_fleet_pane.py::test_a_person whole/test_fleet_pane.py::test_a_ralph_elsewhere
+    whole/test_fleet_pane.py::test_an_agent whole/test_fleet_quota
+    whole/test_fleet_torture.py::test_no_fault_of_a_fleet
+""".split()  # noqa: SIM905 - a list has too many lines
+"""What narrow tests show too with whole machines, or another test of the same part: `make test-long`."""
+SAMPLED = """
+    a_branch_never_costs a_branch_that_is_not_checked_out_or_gone a_deleted_home_is_written
+    a_disguise_does_not a_killed_ a_planted_command_is_ a_refused_start_switches a_short_command_loads
+    a_signal_leaves_the_terminal a_way_to_weaken_tests a_wrong_clock_costs an_honest_refactor
+    commits_that_were_reset_away daemon/fleet/test_landing.py dies_before_it_answers[
+    dies_in_the_middle_leaves git/test_fence.py git/test_guard_table.py goes_on_over_a_broken_file[
+    in_one_prompt[ in_place_of_a_file index_or_a_configuration_that_git is_killed_after_any
+    local_hooks_do_not_run put_in_place_of_the_daemons_own quit_and_hang_up record_is_whole_again_from
+    sim/test_nights.py target_is_never_replaced target_that_moves_meanwhile that_is_cut_off
+    values_of_another_type_make_a_page was_cut_off[ what_a_person_lands_says_that_it_weakens
+    whatever_replaces_the_list wherever_the_daemon_dies[ whoever_is_killed with_closed_streams
+    without_a_hello_every_other
+""".split()  # noqa: SIM905 - a list has too many lines
+"""Of the forms of these, `make test` takes every fifth, `make test-long` the others."""
 WAITING = (
     "whole/test_fleet",
     "whole/test_watch",
@@ -88,7 +108,6 @@ _DEV = settings(
     database=None,
 )
 settings.register_profile("dev", _DEV)
-settings.register_profile("ci", _DEV, max_examples=100, stateful_step_count=50)
 settings.register_profile(
     "mutants", _DEV, max_examples=15, stateful_step_count=20, phases=(Phase.explicit, Phase.generate)
 )
@@ -105,15 +124,23 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     time.tzset()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the tests that wait for time to pass, the longest first: the others fill the gaps."""
-    if os.environ.get("LONG") != "1":
-        forms = Counter[str]()
-        for item in items:
-            name, is_sampled = item.nodeid.partition("[")[0], any(path in item.nodeid for path in SAMPLED)
-            if (is_sampled and forms[name] % 3) or any(path in item.nodeid for path in LONG):
-                item.add_marker(pytest.mark.skip(reason="make test-long"))
-            forms[name] += 1
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what takes long; nothing with ``LONG=1``, and everything else with ``LONG=only``.
+
+    Begin with the tests that wait for time to pass, the longest first: the others fill the gaps.
+    """
+    forms, left_out = Counter[str](), set[pytest.Item]()
+    for item in items:
+        name, is_sampled = item.nodeid.partition("[")[0], any(path in item.nodeid for path in SAMPLED)
+        if (is_sampled and forms[name] % 5) or any(path in item.nodeid for path in LONG):
+            left_out.add(item)
+        forms[name] += 1
+    long = os.environ.get("LONG")
+    if long == "only":
+        config.hook.pytest_deselected(items=[item for item in items if item not in left_out])
+        items[:] = [item for item in items if item in left_out]
+    for item in left_out if long is None else ():
+        item.add_marker(pytest.mark.skip(reason="make test-long"))
     items.sort(key=lambda item: next((rank for rank, path in enumerate(WAITING) if path in item.nodeid), 99))
 
 
