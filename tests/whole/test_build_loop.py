@@ -1,9 +1,11 @@
 """``ralphctl build`` with the built-in loop: limits, pauses, and the next build that goes on (L12, L13)."""
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -42,9 +44,17 @@ def limit_is_over(build: Build) -> None:
     wait_for(lambda: datetime.now(UTC) > ends, timeout_s=30, what="the reset")
 
 
+def installed(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make ``name`` a program that is found."""
+    directory.mkdir()
+    (directory / name).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{directory}:{os.environ['PATH']}")
+
+
 def test_a_usage_limit_ends_it_with_75_and_the_next_build_asks_and_finishes(
-    build: Build, person: Person
+    build: Build, person: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    installed("codex", tmp_path / "bin", monkeypatch)
     loop_in(build.daemon, "usage 12")
     build.start()
     assert build.ends_leaving_nothing() == 75
@@ -122,13 +132,16 @@ def test_the_command_of_the_last_time_is_run_again_and_said(build: Build) -> Non
     assert "as last time: true  (built-in loop: ralphctl build --agent NAME)" in build.words()
 
 
-def test_a_build_that_continues_keeps_the_flags_of_the_last_one(build: Build) -> None:
+def test_a_build_that_continues_keeps_the_flags_of_the_last_one(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed("gemini", tmp_path / "bin", monkeypatch)
     directory = loop_in(build.daemon, "usage 600")
     with (directory / "ralph.toml").open("a") as file:
         file.write('[agents.codex]\ncommand = ["/nonexistent/codex"]\n')
     build.start("--max-cost", "5", "--fallback", "codex")
     assert build.ends_leaving_nothing() == 75
-    assert "next: ralphctl build --fallback claude  (continue with another agent)" in build.words()
+    assert "next: ralphctl build --fallback gemini  (continue with another agent)" in build.words()
 
     build.start("--max-cost", "7")
     assert build.ends_leaving_nothing() == 75

@@ -211,6 +211,19 @@ def test_a_pause_before_the_loop_has_begun_tells_of_no_checkpoint(golden: Golden
     golden(build._settled_words(paused, NOW))
 
 
+def test_only_another_agent_that_is_installed_is_suggested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool = {"agents": [{"name": "codex"}]}
+    limited = view(state="paused", pause_reason="usage_limit", command=[], directory=str(tmp_path), pool=pool)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "another agent" not in str(build._next_steps(limited))
+    for name in ("codex", "gemini", "claude"):
+        (tmp_path / name).symlink_to("/bin/true")
+    step = ("continue with another agent", "ralphctl build --fallback gemini")
+    assert build._next_steps(limited)[-1] == step
+
+
 def test_what_a_start_advises_is_said_in_the_words_of_build(golden: Golden) -> None:
     fault = CommandNotStartable(
         "no claude", mend="install it, or name another one: ralphctl start --agent NAME"
