@@ -11,12 +11,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from tests.bench.measure import median, pss_mb, rss_mb, whole_process
+from tests.bench.measure import median, pss_mb, rss_mb, wait_until, whole_process
 from tests.bench.unix_http import ask_often
 
 _READ_BYTES = 1 << 16
 _ANSWER_S = 20.0
 BARE = [sys.executable, "-I", "-S", "-E", "-c"]
+ROUTE = """
+import sys, fastapi, uvicorn
+app, body = fastapi.FastAPI(), b"x" * int(sys.argv[2])
+@app.get("/")
+async def route() -> fastapi.Response:
+    return fastapi.Response(body)
+uvicorn.run(app, uds=sys.argv[1], log_level="warning", access_log=False)
+"""
 LOADED = [sys.executable, "-c", "import fastapi, uvicorn, sys; print(1, flush=True); sys.stdin.read()"]
 
 
@@ -71,6 +79,23 @@ def canned_s(path: Path, body_bytes: int, count: int) -> Sequence[float]:
     finally:
         _end(pid)
         path.unlink()
+
+
+def route_s(path: Path, body_bytes: int, count: int) -> Sequence[float]:
+    """The same from a FastAPI route that has them ready, on uvicorn."""
+    process = subprocess.Popen([sys.executable, "-c", ROUTE, str(path), str(body_bytes)])
+    try:
+        wait_until(lambda: _listens(path), limit_s=_ANSWER_S, what="FastAPI alone")
+        return ask_often(str(path), "GET", "/", b"", count)
+    finally:
+        process.kill()
+        process.wait()
+        path.unlink(missing_ok=True)
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as link:
+        return link.connect_ex(str(path)) == 0
 
 
 def _serve(listener: socket.socket, body_bytes: int) -> None:

@@ -28,7 +28,8 @@ class Line:
 
     ``theirs`` by the name of the peer; ``ratios`` are ours by theirs; ``limit`` is what this machine can do,
     measured in the same run. ``how``: what was done, in a sentence or two for people. ``gates``: when it is
-    missed, the bench fails.
+    missed, the bench fails. ``relative``: for a goal that was set on a faster machine, ours as a part of what
+    was measured beside it, then and now.
     """
 
     what: str
@@ -40,6 +41,7 @@ class Line:
     ratios: Mapping[str, float] = field(default_factory=dict)
     limit: str = NONE
     gates: bool = False
+    relative: str = ""
 
     @property
     def fails(self) -> bool:

@@ -1,5 +1,6 @@
 """What the bench makes of its figures; the figures themselves are what ``make bench`` is for."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.bench import page
@@ -64,6 +65,14 @@ def test_the_page_tells_what_is_missed_and_where_a_peer_needs_less(tmp_path: Pat
     assert "- idling: missed\n- idling: more than circus\n" in told
     assert "pm2: not installed" in told and "it fell over" in told
     assert "|  | idling | ≤ 1 | 2 | - | 1 (2.00) | - | - | MISSED |" in told
+
+
+def test_a_missed_goal_is_told_beside_what_the_machine_takes(tmp_path: Path) -> None:
+    line = replace(a_line(Verdict.MISSED), relative="2 times a bare one; the goal was 3 times")
+
+    told = page.text([line], a_bench(tmp_path), full=False, took_s=60.0)
+
+    assert "- idling: missed; 2 times a bare one; the goal was 3 times\n" in told
 
 
 def test_the_page_is_the_same_for_a_full_run_but_for_what_it_lacks(tmp_path: Path) -> None:
