@@ -296,7 +296,7 @@ class Daemon:
         self.kill()
         groups = {f"ralphd-{run.name}" for run in self._runs()}
         groups |= {group for pid, _ in self.leftovers() if (group := _group_of(pid)).startswith("ralphd-r")}
-        wait_for(self._is_swept, timeout_s=10.0, what=f"an end of {self.leftovers()}")
+        wait_for(self._is_swept, timeout_s=30.0, what=f"an end of {self.leftovers()}")
         for leaf in _leaves(groups):  # a process in execve(2) shows no environment, and may have been missed
             wait_for(lambda leaf=leaf: self._is_swept() and _removed(leaf), what=f"an empty {leaf}")  # type: ignore[misc]
         assert not self.leftovers()
