@@ -7,11 +7,12 @@ Each is the same search in every run (a failure is a failure for everybody), and
 
 import gc
 import os
+import re
 import shutil
 import signal
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,10 @@ SAMPLED = """
     without_a_hello_every_other
 """.split()  # noqa: SIM905 - a list has too many lines
 """Of the forms of these, `make test` takes every fifth, `make test-long` the others."""
+ROOT = Path(__file__).parents[1]
+TABLES = ("tests/requirements.md", "docs/promises.md", "docs/faults.md", "docs/failpoints.md")
+STORIES = ("whole/test_demo", "whole/test_docs", "whole/test_go_to_bed", "whole/test_it_stopped")
+"""What is promised on other pages: as long as they are true, all of them."""
 WAITING = (
     "whole/test_fleet",
     "whole/test_watch",
@@ -125,23 +130,41 @@ def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what takes long; nothing with ``LONG=1``, and everything else with ``LONG=only``.
+    """Leave out what takes long; everything else with ``LONG=only``, nothing with ``LONG=1`` or of one file.
 
     Begin with the tests that wait for time to pass, the longest first: the others fill the gaps.
     """
-    forms, left_out = Counter[str](), set[pytest.Item]()
-    for item in items:
-        name, is_sampled = item.nodeid.partition("[")[0], any(path in item.nodeid for path in SAMPLED)
-        if (is_sampled and forms[name] % 5) or any(path in item.nodeid for path in LONG):
-            left_out.add(item)
-        forms[name] += 1
-    long = os.environ.get("LONG")
+    long, is_one_file = os.environ.get("LONG"), any(".py" in word for word in config.args)
+    left_out = set() if long == "1" or is_one_file else _left_out(items)
     if long == "only":
         config.hook.pytest_deselected(items=[item for item in items if item not in left_out])
         items[:] = [item for item in items if item in left_out]
     for item in left_out if long is None else ():
         item.add_marker(pytest.mark.skip(reason="make test-long"))
     items.sort(key=lambda item: next((rank for rank, path in enumerate(WAITING) if path in item.nodeid), 99))
+
+
+def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
+    """Return what `make test` leaves out.
+
+    Of the tests with whole machines it runs the stories, those that a table names, and a third of the others.
+    """
+    named = {name for page in TABLES for name in re.findall(r"test_\w+", (ROOT / page).read_text())}
+    others = defaultdict[str, dict[str, None]](dict)
+    forms, left_out = Counter[str](), set[pytest.Item]()
+    for item in items:
+        name, is_sampled = item.nodeid.partition("[")[0], any(path in item.nodeid for path in SAMPLED)
+        path, _, function = name.partition("::")
+        is_other = (
+            "tests/whole/" in path and function not in named and not any(each in path for each in STORIES)
+        )
+        if is_other:
+            others[path].setdefault(function)
+        is_passed_over = is_other and list(others[path]).index(function) % 3
+        if is_passed_over or (is_sampled and forms[name] % 5) or any(path in item.nodeid for path in LONG):
+            left_out.add(item)
+        forms[name] += 1
+    return left_out
 
 
 def pytest_collection_finish() -> None:

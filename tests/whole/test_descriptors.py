@@ -4,7 +4,7 @@ import os
 import resource
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from tests.helpers import is_alive, wait_for
@@ -78,5 +78,8 @@ def test_a_run_that_has_ended_keeps_no_descriptor(daemon: Daemon) -> None:
 
 def pids_of_pidfds(pid: int) -> list[int]:
     """The processes that a process has descriptors of; -1 stands for one that has ended."""
-    texts = [path.read_text() for path in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    texts = list[str]()
+    for path in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            texts.append(path.read_text())
     return [int(line.split()[1]) for text in texts for line in text.splitlines() if line.startswith("Pid:")]
