@@ -79,7 +79,8 @@ def test_a_person_takes_an_item_of_a_dead_machine(world: World) -> None:
     assert (others(world.one)[0]["name"], others(world.one)[0]["state"]) == (target, "running")
     assert "as of " in ralphctl(world.one, "top", "--once")
     world.one.kill()
-    world.one.start()  # takes part again, and would not take it over for ten minutes
+    world.one.start()  # drains as before, and would not take it over for ten minutes
+    ralphctl(world.one, "fleet", "undrain")
     wait_for(lambda: _fits(world), timeout_s=LIMIT_S, what="the machine to take part again")
 
     assert "on h1" in ralphctl(world.one, "fleet", "takeover", item, "--now")
