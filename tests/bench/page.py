@@ -32,9 +32,9 @@ HOW_TO_READ = (
     " round, so that a busy minute affects all alike.",
     "CPU is the CPU time that the kernel counts for a process and its threads. Other work on the machine"
     " changes it little.",
-    "The goals are times of a machine that was faster than most days of this one. Where a goal is missed,"
-    " the list below the table says how large ralphd's figure is beside one of the same bench run, and how"
-    " large it would have been if the goal had been met on the machine on which it was set.",
+    "Most goals were set on a faster machine. For some goals that are missed, the list below the table"
+    " compares ralphd's figure with another one of the same bench run, and says what that ratio was for the"
+    " goal when it was set.",
     "† marks the goals that must be met: if one is missed, `make bench` fails. Other missed goals are"
     " only listed on this page.",
     "The peers have settings that make them look good where that is fair: supervisord `startsecs=0`;"
