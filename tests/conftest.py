@@ -147,7 +147,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return what `make test` leaves out.
 
-    Of the tests with whole machines it runs the stories, those that a table names, and a third of the others.
+    Of the tests with whole machines it runs the stories, those that a table names, and a fifth of the others.
     """
     named = {name for page in TABLES for name in re.findall(r"test_\w+", (ROOT / page).read_text())}
     others = defaultdict[str, dict[str, None]](dict)
@@ -160,7 +160,7 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
         )
         if is_other:
             others[path].setdefault(function)
-        is_passed_over = is_other and list(others[path]).index(function) % 3
+        is_passed_over = is_other and list(others[path]).index(function) % 5
         if is_passed_over or (is_sampled and forms[name] % 5) or any(path in item.nodeid for path in LONG):
             left_out.add(item)
         forms[name] += 1
