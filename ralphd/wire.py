@@ -18,6 +18,8 @@ MAX_BODY_BYTES = 1 << 20
 MAX_NAME_CHARS = 63
 DEVICE_HEADER = "Ralphd-Device"
 """On requests of the page: the name of the device, percent-encoded."""
+AUTO_AGENTS = ("codex", "gemini", "claude", "opencode")
+"""What ``--fallback auto`` stands for, in order."""
 LANDED_BRANCH = "ralph/landed"
 """The branch of the landing queue: what landed waits there until the target can follow."""
 

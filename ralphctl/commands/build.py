@@ -189,8 +189,7 @@ def _next_steps(view: View) -> list[tuple[str, str]]:
     steps.append((does if state_text.is_spent(view) else _DOES.get(state, "start it again"), how))
     if state == "paused" and state_text.is_built_in(view) and view.get("pause_reason") == "usage_limit":
         listed = [agent["name"] for agent in (view.get("pool") or {}).get("agents", ())]
-        known = ("codex", "gemini", "claude", "opencode")  # as --fallback auto
-        others = [name for name in known if name not in listed and shutil.which(name)]
+        others = [name for name in wire.AUTO_AGENTS if name not in listed and shutil.which(name)]
         steps += [("continue with another agent", f"{again} --fallback {name}") for name in others[:1]]
     return steps
 

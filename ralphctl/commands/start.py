@@ -62,7 +62,7 @@ def command_given(ctx: click.Context, more: Sequence[str], typed: str, *, mend: 
 
 _KEYS = (
     ("--agent", str, "NAME", "The first agent to use."),
-    ("--fallback", str, "A,B", "The next agents, in order; auto: codex,gemini,claude,opencode."),
+    ("--fallback", str, "A,B", f"The next agents, in order; auto: {','.join(wire.AUTO_AGENTS)}."),
     ("--retries-before-fallback", int, "N", "Retry the same agent N times first."),
     ("--max-task-failures", int, "N", "Skip a task with more than N failures."),
     ("--timeout", float, "S", "Time limit of an agent process, in seconds."),

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from ralphd import wire
 from ralphd.agents import claude, codex, parsers
 from ralphd.agents.agent import Agent, Cli, General, ParserMaker
 from ralphd.agents.description import DESCRIBED, description_of
@@ -19,7 +20,6 @@ from ralphd.errors import ConfigFaults, UnknownAgent
 KNOWN: Final = tuple(dict.fromkeys((*WELL_KNOWN, *DESCRIBED)))
 _PARSERS: Final[Mapping[str, ParserMaker]] = {"claude": claude.ClaudeParser, "codex": codex.CodexParser}
 AUTO: Final = "auto"
-_AUTO_ORDER: Final = ("codex", "gemini", "claude", "opencode")
 _NO_LOGIN: Final = re.compile(
     r"(?i)log(?:ged)?[ _-]?in\b|unauthori[sz]ed|authenticat|\bauth\b|oauth|api[ _-]?key|access token"
 )
@@ -103,7 +103,7 @@ def fallback_chain(
 
     ``auto`` stands for four agents in a fixed order, unless an agent of that name is configured.
     """
-    auto = (AUTO,) if AUTO in configured else _AUTO_ORDER
+    auto = (AUTO,) if AUTO in configured else wire.AUTO_AGENTS
     named = [name for given in fallback for name in (auto if given == AUTO else (given,))]
     backwards = reversed((primary, *named))
     by_agent = {(known_as(name) or base_name(name), name.partition("@")[2]): name for name in backwards}
