@@ -15,7 +15,6 @@ from tests.whole.person import Person
 from tests.whole.witnesses import Witness
 
 GONE_S = 5.0
-STORM_S = 30.0  # `make bench` measures how long it takes; here others may want the processors, too
 SLEEPERS = 500
 HOPPERS = 20
 SHORT_GRACE = "[regent]\nstop_timeout_seconds = 1.0\n"
@@ -73,11 +72,16 @@ def test_nothing_of_a_hostile_tree_is_alive_5_s_after_stop_now(daemon: Daemon, p
 
 def test_nothing_of_a_fork_storm_is_alive_after_stop_now(daemon: Daemon, person: Person) -> None:
     daemon.start()
+    began = time.monotonic()
     person.starts(person.directory(), player("fork_storm", SLEEPERS, HOPPERS))
     person.says_lines("demo", 1)
     assert len(carriers(daemon)) >= SLEEPERS
+    there_at = time.monotonic()
+    # A machine that others use, too, takes longer for its beginning as well.
+    limit_s = max(GONE_S, 3 * (there_at - began))
     assert person("stop", "--now", "demo").returncode == 0
-    wait_for(lambda: not carriers(daemon), timeout_s=STORM_S, what="an end of the storm")
+    wait_for(lambda: not carriers(daemon), timeout_s=limit_s, what="an end of the storm")
+    assert time.monotonic() - there_at < limit_s
     ended = exit_record(daemon)
     assert len(ended["swept"]) >= SLEEPERS
     assert ended["survivors"] == []
