@@ -27,33 +27,22 @@ LONG = """
     fleet/test_landing.py::test_a_machine fleet/test_landing.py::test_a_machine_waits_for_its_turn
     fleet/test_landing.py::test_a_pause_does fleet/test_landing.py::test_a_remote_that_refuses
     fleet/test_landing.py::test_an_item_on_hold fleet/test_landing.py::test_another_base_waits
-    fleet/test_landing.py::test_rules_land hostile_agent_ends_no_night[another only_where_trusted[true
-    test_box.py::test_commits_and_installs_work_inside[True test_build_loop.py::test_a_build_that_is_done
-    test_build_loop.py::test_p_pauses test_build_loop_keys.py::test_in_the_background
-    test_build_loop_keys.py::test_s_asks_once test_build_terminal.py::test_the_regents_lines
-    test_build_terminal.py::test_with_nohup test_door.py::test_the_run_of_a
+    fleet/test_landing.py::test_rules_land hostile_agent_ends_no_night[another
+    test_box.py::test_commits_and_installs_work_inside[True
+    test_build_loop_keys.py::test_in_the_background test_door.py::test_the_run_of_a
     test_each_of_many_contests_has_one_winner[file test_fence_races.py::test_a_chaos
-    test_follow.py::test_a_red_merge_is_not_blamed test_follow.py::test_only_its_own_commits
     test_follow.py::test_uncommitted_work_is_left test_follow.py::test_without_a_guard_it_is_merged
-    test_gate_failpoints.py::test_a_bad_commit test_gate_person.py::test_what_is_not_in_the_way
-    test_gate_runs.py::test_stop_now_ends test_habits.py::test_build_o
+    test_gate_failpoints.py::test_a_bad_commit test_habits.py::test_build_o
     test_landing.py::test_it_lands_once_wherever test_landing.py::test_several_green_branches
-    test_landing_faults.py::test_a_branch_that_adds test_landing_faults.py::test_a_branch_that_is_del
-    test_landing_faults.py::test_a_commit_of_the test_landing_faults.py::test_a_repaired_test
-    test_landing_faults.py::test_an_undo_names test_landing_faults.py::test_two_repositories
-    test_landing_tests.py::test_a_setup_that_fails test_landing_tests.py::test_setup_and_checks_survive
-    test_landing_tests.py::test_weakened_tests_are test_landing_torture.py::test_what_lands_is_green
-    test_landing_two_daemons.py::test_a_red_branch test_loop_gate.py::test_a_list_
-    test_loop_gate.py::test_a_persons_own_task test_loop_gate.py::test_an_agent_that_removes
-    test_loop_gate.py::test_an_alert test_loop_gate.py::test_done_with test_many.py::test_fifty_runs
-    test_mcp.py::test_a_message_of_10_mb test_mcp.py::test_of_40_calls test_quota.py::test_a_person_skips
-    test_quota.py::test_a_slot_is test_quota.py::test_an_expired
-    test_rewritten.py::test_a_deleted_branch_comes_back_wherever test_rewritten.py::test_a_new_commit_that
-    test_rewritten.py::test_an_upstream_that_was test_rewritten.py::test_what_a_mixed_reset
+    test_landing_faults.py::test_a_commit_of_the test_landing_faults.py::test_an_undo_names
+    test_landing_faults.py::test_two_repositories test_landing_tests.py::test_setup_and_checks_survive
+    test_landing_torture.py::test_what_lands_is_green test_landing_two_daemons.py::test_a_red_branch
+    test_loop_gate.py::test_a_list_ test_many.py::test_fifty_runs test_mcp.py::test_a_message_of_10_mb
+    test_quota.py::test_a_person_skips test_rewritten.py::test_a_deleted_branch_comes_back_wherever
+    test_rewritten.py::test_what_a_mixed_reset
     test_sandbox.py::test_commits_and_installs_work_at_the_level_write
     test_schedule.py::test_a_loop_that_finishes_its_work test_schedule.py::test_a_skipped_wait
-    test_schedule.py::test_in_iteration_mode test_trees.py::test_a_list_that_changes
-    test_trees.py::test_the_tasks_of_a_removed test_weakened_tests.py::test_no_file_is_lost_wherever
+    test_weakened_tests.py::test_no_file_is_lost_wherever
     test_what_lands_is_green_and_nothing_is_lost[local]
     upgrades/test_upgrades.py::test_living_runs_of_0_1_0 whole/test_door.py::test_the_runs_of_the
     whole/test_fleet.py::test_a_remote_that_takes_branches whole/test_fleet.py::test_an_item_is_worked_on
@@ -63,7 +52,7 @@ LONG = """
     whole/test_fleet_pane.py::test_an_agent whole/test_fleet_quota
     whole/test_fleet_torture.py::test_no_fault_of_a_fleet
 """.split()  # noqa: SIM905 - a list has too many lines
-"""What narrow tests show too with whole machines, or another test of the same part: `make test-long`."""
+"""What narrow tests show too with whole machines, or another test of the same part: `make test-long` only."""
 SAMPLED = """
     a_branch_never_costs a_branch_that_is_not_checked_out_or_gone a_deleted_home_is_written
     a_disguise_does_not a_killed_ a_planted_command_is_ a_refused_start_switches a_short_command_loads
@@ -134,6 +123,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Begin with the tests that wait for time to pass, the longest first: the others fill the gaps.
     """
+    if {Path(word).name for word in config.args} == {"tests"}:
+        names = "\n".join(item.nodeid for item in items)
+        assert not (stale := [word for word in (*LONG, *SAMPLED) if word not in names]), f"no test is {stale}"
     long, is_one_file = os.environ.get("LONG"), any(".py" in word for word in config.args)
     left_out = set() if long == "1" or is_one_file else _left_out(items)
     if long == "only":
@@ -147,7 +139,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return what `make test` leaves out.
 
-    Of the tests with whole machines it runs the stories, those that a table names, and a fifth of the others.
+    Of the tests with whole machines it runs the stories, those that a table names, and a fifth of the others;
+    but none of ``LONG``, also where a table names it.
     """
     named = {name for page in TABLES for name in re.findall(r"test_\w+", (ROOT / page).read_text())}
     others = defaultdict[str, dict[str, None]](dict)
