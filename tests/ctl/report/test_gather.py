@@ -322,6 +322,24 @@ def test_costs_that_are_told_apart_from_attempts_are_counted_once() -> None:
     assert {work.agent: work.cost.micro_usd for work in found.agents} == {None: 750_000, "claude": 0}
 
 
+def test_spending_and_efforts_tell_when_and_for_which_iteration_the_cost_was() -> None:
+    found = summary_of(
+        attempt(1, 1),
+        attempt(2, 1, cost_usd=0.25, agent="codex"),
+        finished(3, 1, US1, "abc1234", "def5678"),
+        attempt(5, 1, 2),
+        entry("cost", 6, usd=0.75),
+        entry("cost", 7, usd=0.5),
+        attempt(4, 1, 2, cost_usd=0.0),  # told late
+    )
+
+    spent = [(1, 500_000), (2, 250_000), (5, 500_000), (6, 750_000), (7, 500_000)]
+    assert found.spending == [(BEGIN + at * HOUR, micro_usd) for at, micro_usd in spent]
+    assert found.cost.micro_usd == sum(micro_usd for _, micro_usd in spent)
+    assert found.efforts == {("r1", 1): [750_000, 2], ("r1", 2): [500_000, 0]}
+    assert found.last_at == BEGIN + 7 * HOUR
+
+
 def test_every_kind_of_entry_that_is_documented_is_known() -> None:
     kinds = set(re.findall(r"^### `history.jsonl`: kind `(\w+)`$", FILES.read_text(), re.MULTILINE))
     assert {"run", "incident", "undo"} < kinds
