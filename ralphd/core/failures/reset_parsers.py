@@ -69,6 +69,8 @@ def _zone_at(text: str, at: int) -> tuple[tzinfo | None, int] | None:
 
 JUST_PASSED_S: Final = 120.0
 """A time of day that passed less than this ago is not tomorrow's: it was cut to the minute, and read late."""
+STALE_S: Final = 3600.0
+"""One that passed less than this ago is no reset: vendors lift a limit late, and name it until then."""
 
 _MONTH_NAMES: Final = (
     "jan ene gen|feb fev fév|mar mär|apr abr avr|may mai mag|jun juin giu|jul juil lug|aug ago aoû|sep set"
@@ -155,7 +157,7 @@ class _Parts:
 
 
 def read_moment(text: str, *, now: Moment, zone: tzinfo | None = None, at: int = 0) -> WrittenMoment | None:
-    """Return the moments that are written at this place of ``text``; None where none lies ahead.
+    """Return the moments ahead that are written at this place of ``text``; None where no moment is written.
 
     ``zone`` is used where none is named (None: UTC); a named one that is not known leaves no moment. A date
     without a time is the start of that day, or its end when the day has begun.
@@ -176,7 +178,7 @@ def read_moment(text: str, *, now: Moment, zone: tzinfo | None = None, at: int =
         return WrittenMoment((), False, zone_end)
     moments = tuple(_ahead(parts, now, named or zone or UTC))
     is_sure = named is not None and parts.clock is not None
-    return WrittenMoment(moments, is_sure, zone_end) if moments else None
+    return WrittenMoment(moments, is_sure, zone_end)
 
 
 def _clock(named: dict[str, str | None]) -> time | None:
@@ -215,13 +217,14 @@ def _ahead(parts: _Parts, now: Moment, zone: tzinfo) -> Iterator[Moment]:
         return
     for day in _days(parts, today):
         with suppress(OverflowError, ValueError, OSError):
-            moment = _moment(day, parts.clock or time(), zone)
-            if parts.clock is None and day == today:
-                moment = _moment(day + timedelta(days=1), time(), zone)
+            has_begun = parts.clock is None and day == today
+            moment = _moment(day + timedelta(days=has_begun), parts.clock or time(), zone)
             if moment > now:
                 yield moment
             elif parts.clock is not None and not parts.exact and now < moment + JUST_PASSED_S:
                 yield moment + JUST_PASSED_S
+            elif parts.clock is not None and now < moment + STALE_S:
+                return
 
 
 def _days(parts: _Parts, today: date) -> Iterator[date]:
@@ -231,12 +234,10 @@ def _days(parts: _Parts, today: date) -> Iterator[date]:
             for each in years:  # the first: it may have passed just now, before the turn of the year
                 with suppress(ValueError):
                     yield date(each, month, day)
-    elif parts.days_on:
-        yield today + timedelta(days=parts.days_on)
     else:
         first, step = (0, 1) if parts.weekday is None else ((parts.weekday - today.weekday()) % 7, 7)
         # The one before may have passed just now, before midnight.
-        days = (first - step, first, first + step) if parts.days_on is None else (-1, 0)
+        days = {None: (first - step, first, first + step), 0: (-1, 0), 1: (1,)}[parts.days_on]
         yield from (today + timedelta(days=each) for each in days)
 
 

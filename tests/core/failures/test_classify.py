@@ -314,6 +314,12 @@ def test_a_reset_that_has_just_passed_is_not_read_again_as_tomorrows() -> None:
     assert reset == Reset(NOW - 5, "resetsAt", Confidence.EXACT)
 
 
+def test_a_limit_that_still_names_the_reset_of_half_an_hour_ago_has_none() -> None:
+    reset = _reset_of(message="Claude usage limit reached. Your limit will reset at 7:30am (UTC).")
+
+    assert reset is None
+
+
 def test_a_long_retry_after_stays_a_rate_limit_with_its_reset() -> None:
     verdict = FinalEvent(False, "slow down", 429, headers={"retry-after": "7200"})
     finding = classify(Evidence(code=1, verdict=verdict), TELLS, now=NOW)

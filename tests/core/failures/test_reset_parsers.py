@@ -231,7 +231,27 @@ def test_a_time_of_day_that_is_past_is_tomorrows() -> None:
 def test_a_time_of_day_that_has_just_passed_is_not_tomorrows() -> None:
     """It is printed to the minute, and read a moment later: a day would be waited for nothing."""
     assert until("resets 2pm (UTC)", now=NOW + 30) == "2026-11-22T14:02"
-    assert until("resets 2pm (UTC)", now=NOW + 120) == "2026-11-23T14:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "passed_s"),
+    [
+        ("You've hit your session limit · resets 2pm (UTC)", 120),
+        ("Claude usage limit reached. Your limit will reset at 2pm (UTC).", 57 * 60),
+        ("limit reached, resets 14:00:00 (UTC)", 3599),
+        ("weekly limit reached · resets Sun 2pm (UTC)", 33 * 60),
+        ("usage limit reached, resets today at 2pm (UTC)", 33 * 60),
+        ("limit reached, resets Nov 22 at 2pm (UTC)", 33 * 60),
+    ],
+)
+def test_a_passed_time_that_a_service_still_names_is_no_reset(text: str, passed_s: float) -> None:
+    """A limit is sometimes lifted late: until tomorrow, a night would be lost for nothing."""
+    assert until(text, now=NOW + passed_s) is None
+
+
+def test_a_passed_time_before_midnight_that_a_service_still_names_is_no_reset() -> None:
+    assert until("resets 11:50pm (UTC)", now=at("2026-11-23T00:10")) is None
+    assert until("resets 11:50pm (UTC)", now=at("2026-11-23T00:50")) == "2026-11-23T23:50"
 
 
 @pytest.mark.parametrize(
@@ -397,13 +417,14 @@ def test_after_at_and_on_a_duration_is_none() -> None:
     assert wait("resets 2h") == 2 * 3600
 
 
-def test_a_time_to_the_second_that_has_passed_is_tomorrows() -> None:
-    assert until("resets 13:59:30 (UTC)") == "2026-11-23T13:59"
+def test_a_time_to_the_second_that_has_passed_was_not_cut_to_the_minute() -> None:
+    assert until("resets 13:59:30 (UTC)") is None
+    assert until("resets 13:00:00 (UTC)") == "2026-11-23T13:00"
     assert until("resets 13:59 (UTC)") == "2026-11-22T14:01"
 
 
 def test_a_passed_time_of_day_has_tomorrow_alone() -> None:
-    for text in ("9am", "1:58pm"):
+    for text in ("9am", "1pm"):
         written = read_moment(text, now=NOW)
         assert written is not None and all(moment > NOW + 3600 for moment in written.moments)
         assert len(written.moments) == 1
@@ -416,7 +437,8 @@ def test_today_is_the_date_in_the_zone_that_is_named() -> None:
 
 
 def test_a_moment_of_the_past_is_none_and_one_in_an_unknown_zone_is_not_sure() -> None:
-    assert read_moment("2020-01-01 10:00 UTC", now=NOW) is None
+    past = read_moment("2020-01-01 10:00 UTC", now=NOW)
+    assert past is not None and past.moments == ()
     assert read_moment("3pm (Europe/Atlantis)", now=NOW) == WrittenMoment((), sure=False, end=21)
 
 
