@@ -78,8 +78,8 @@ $(REWRITTEN): $(STAMP) $(shell find tests -name '*.py')
 
 # The files of the tests are in memory where there are 4 GB of it and programs may run from there: an eighth less time.
 IN_MEMORY = $(shell test -z "$$TMPDIR" && test -w /dev/shm && test "$$(df -k /dev/shm | awk 'END {print $$4}')" -gt 4000000 && \
-  awk '/^MemAvailable/ {free = $$2} $$2 == "/dev/shm" && $$4 !~ /noexec/ && free > 4000000 {print "TMPDIR=/dev/shm"; exit}' \
-    /proc/meminfo /proc/mounts)
+  awk '/^MemAvailable/ {free = $$2} $$2 == "/dev/shm" {runs = $$4 !~ /noexec/} \
+    END {if (runs && free > 4000000) print "TMPDIR=/dev/shm"}' /proc/meminfo /proc/mounts)
 
 # One process per file, slow files first (tests/conftest.py).
 test: $(REWRITTEN)
