@@ -68,7 +68,8 @@ SAMPLED = """
 """.split()  # noqa: SIM905 - a list has too many lines
 """Of the forms of these, `make test` takes every fifth, `make test-long` the others."""
 ROOT = Path(__file__).parents[1]
-TABLES = ("tests/requirements.md", "docs/promises.md", "docs/faults.md", "docs/failpoints.md")
+TABLES = ("docs/promises.md", "docs/faults.md", "docs/failpoints.md")
+REQUIREMENTS = "tests/requirements.md"
 STORIES = ("whole/test_demo", "whole/test_docs", "whole/test_go_to_bed", "whole/test_it_stopped")
 """What is promised on other pages: as long as they are true, all of them."""
 WAITING = (
@@ -139,10 +140,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
     """Return what `make test` leaves out.
 
-    Of the tests with whole machines it runs the stories, those that a table names, and a fifth of the others;
-    but none of ``LONG``, also where a table names it.
+    Of the tests with whole machines it runs the stories, those that a table names, the first of each
+    requirement, and a tenth of the others; but none of ``LONG``, also where a table names it.
     """
     named = {name for page in TABLES for name in re.findall(r"test_\w+", (ROOT / page).read_text())}
+    for row in (ROOT / REQUIREMENTS).read_text().splitlines():
+        named.update(re.findall(r"tests/whole/[\w/.]+::(test_\w+)", row)[:1])
     others = defaultdict[str, dict[str, None]](dict)
     forms, left_out = Counter[str](), set[pytest.Item]()
     for item in items:
@@ -153,7 +156,7 @@ def _left_out(items: list[pytest.Item]) -> set[pytest.Item]:
         )
         if is_other:
             others[path].setdefault(function)
-        is_passed_over = is_other and list(others[path]).index(function) % 5
+        is_passed_over = is_other and list(others[path]).index(function) % 10
         if is_passed_over or (is_sampled and forms[name] % 5) or any(path in item.nodeid for path in LONG):
             left_out.add(item)
         forms[name] += 1
