@@ -70,7 +70,7 @@ def _zone_at(text: str, at: int) -> tuple[tzinfo | None, int] | None:
 JUST_PASSED_S: Final = 120.0
 """A time of day that passed less than this ago is not tomorrow's: it was cut to the minute, and read late."""
 STALE_S: Final = 3600.0
-"""One that passed less than this ago is no reset: vendors lift a limit late, and name it until then."""
+"""One that passed less than this ago is no reset: a vendor that lifts a limit late names the passed time."""
 
 _MONTH_NAMES: Final = (
     "jan ene gen|feb fev fév|mar mär|apr abr avr|may mai mag|jun juin giu|jul juil lug|aug ago aoû|sep set"
@@ -114,7 +114,10 @@ _MOST_PARTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class WrittenMoment:
-    """The moments that a text can mean, the likeliest first. ``sure``: both time and zone are named."""
+    """The moments ahead that a text can mean, the likeliest first; none if what it names has passed.
+
+    ``sure``: both time and zone are named.
+    """
 
     moments: tuple[Moment, ...]
     sure: bool
@@ -221,10 +224,10 @@ def _ahead(parts: _Parts, now: Moment, zone: tzinfo) -> Iterator[Moment]:
             moment = _moment(day + timedelta(days=has_begun), parts.clock or time(), zone)
             if moment > now:
                 yield moment
-            elif parts.clock is not None and not parts.exact and now < moment + JUST_PASSED_S:
-                yield moment + JUST_PASSED_S
             elif parts.clock is not None and now < moment + STALE_S:
-                return
+                if parts.exact or now >= moment + JUST_PASSED_S:
+                    return
+                yield moment + JUST_PASSED_S
 
 
 def _days(parts: _Parts, today: date) -> Iterator[date]:
