@@ -24,46 +24,26 @@ LONG = """
     daemon/fleet/test_quota.py::test_after_any_faults fleet/test_crowd fleet/test_hub_three
     fleet/test_landing.py::test_a_base_without_tests fleet/test_landing.py::test_a_dead_machine
     fleet/test_landing.py::test_a_drained fleet/test_landing.py::test_a_loop_repairs
-    fleet/test_landing.py::test_a_machine fleet/test_landing.py::test_a_machine_waits_for_its_turn
-    fleet/test_landing.py::test_a_pause_does fleet/test_landing.py::test_a_remote_that_refuses
-    fleet/test_landing.py::test_an_item_on_hold fleet/test_landing.py::test_another_base_waits
-    fleet/test_landing.py::test_rules_land hostile_agent_ends_no_night[another
-    test_box.py::test_commits_and_installs_work_inside[True
-    test_build_loop_keys.py::test_in_the_background test_door.py::test_the_run_of_a
+    fleet/test_landing.py::test_a_machine fleet/test_landing.py::test_a_pause_does
+    fleet/test_landing.py::test_a_remote_that_refuses fleet/test_landing.py::test_an_item_on_hold
+    fleet/test_landing.py::test_another_base_waits fleet/test_landing.py::test_rules_land
+    hostile_agent_ends_no_night[another test_door.py::test_the_run_of_a
     test_each_of_many_contests_has_one_winner[file test_fence_races.py::test_a_chaos
-    test_follow.py::test_uncommitted_work_is_left test_follow.py::test_without_a_guard_it_is_merged
     test_gate_failpoints.py::test_a_bad_commit test_habits.py::test_build_o
     test_landing.py::test_it_lands_once_wherever test_landing.py::test_several_green_branches
-    test_landing_faults.py::test_a_commit_of_the test_landing_faults.py::test_an_undo_names
-    test_landing_faults.py::test_two_repositories test_landing_tests.py::test_setup_and_checks_survive
     test_landing_torture.py::test_what_lands_is_green test_landing_two_daemons.py::test_a_red_branch
-    test_loop_gate.py::test_a_list_ test_many.py::test_fifty_runs test_mcp.py::test_a_message_of_10_mb
-    test_quota.py::test_a_person_skips test_rewritten.py::test_a_deleted_branch_comes_back_wherever
-    test_rewritten.py::test_what_a_mixed_reset
-    test_sandbox.py::test_commits_and_installs_work_at_the_level_write
-    test_schedule.py::test_a_loop_that_finishes_its_work test_schedule.py::test_a_skipped_wait
-    test_weakened_tests.py::test_no_file_is_lost_wherever
-    test_what_lands_is_green_and_nothing_is_lost[local]
-    upgrades/test_upgrades.py::test_living_runs_of_0_1_0 whole/test_door.py::test_the_runs_of_the
-    whole/test_fleet.py::test_a_remote_that_takes_branches whole/test_fleet.py::test_an_item_is_worked_on
-    whole/test_fleet.py::test_what_belongs whole/test_fleet_landing.py::test_two_items_land
-    whole/test_fleet_landing.py::test_what_a_dead whole/test_fleet_page
-    whole/test_fleet_pane.py::test_a_person whole/test_fleet_pane.py::test_a_ralph_elsewhere
-    whole/test_fleet_pane.py::test_an_agent whole/test_fleet_quota
+    test_many.py::test_fifty_runs upgrades/test_upgrades.py::test_living_runs_of_0_1_0
+    whole/test_fleet.py::test_an_item_is_worked_on whole/test_fleet_landing.py::test_two_items_land
+    whole/test_fleet_page whole/test_fleet_pane.py::test_a_ralph_elsewhere whole/test_fleet_quota
     whole/test_fleet_torture.py::test_no_fault_of_a_fleet
 """.split()  # noqa: SIM905 - a list has too many lines
 """What narrow tests show too with whole machines, or another test of the same part: `make test-long` only."""
 SAMPLED = """
-    a_branch_never_costs a_branch_that_is_not_checked_out_or_gone a_deleted_home_is_written
-    a_disguise_does_not a_killed_ a_planted_command_is_ a_refused_start_switches a_short_command_loads
-    a_signal_leaves_the_terminal a_way_to_weaken_tests a_wrong_clock_costs an_honest_refactor
-    commits_that_were_reset_away daemon/fleet/test_landing.py dies_before_it_answers[
-    dies_in_the_middle_leaves git/test_fence.py git/test_guard_table.py goes_on_over_a_broken_file[
-    in_one_prompt[ in_place_of_a_file index_or_a_configuration_that_git is_killed_after_any
-    local_hooks_do_not_run put_in_place_of_the_daemons_own quit_and_hang_up record_is_whole_again_from
-    sim/test_nights.py target_is_never_replaced target_that_moves_meanwhile that_is_cut_off
-    values_of_another_type_make_a_page was_cut_off[ what_a_person_lands_says_that_it_weakens
-    whatever_replaces_the_list wherever_the_daemon_dies[ whoever_is_killed with_closed_streams
+    a_branch_never_costs a_killed_ a_planted_command_is_ a_short_command_loads a_way_to_weaken_tests
+    a_wrong_clock_costs commits_that_were_reset_away dies_before_it_answers[ dies_in_the_middle_leaves
+    git/test_fence.py git/test_guard_table.py goes_on_over_a_broken_file[ in_place_of_a_file
+    is_killed_after_any sim/test_nights.py target_that_moves_meanwhile that_is_cut_off
+    values_of_another_type_make_a_page was_cut_off[ whatever_replaces_the_list whoever_is_killed
     without_a_hello_every_other
 """.split()  # noqa: SIM905 - a list has too many lines
 """Of the forms of these, `make test` takes every fifth, `make test-long` the others."""
